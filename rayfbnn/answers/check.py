@@ -80,8 +80,6 @@ def check_draws(mcmc: Draws, exact: Draws, *, false_alarm_rate: float = 1e-3, ca
     itself may have no variance. The p-values are compared with false_alarm_rate / (number of tests): by
     Bonferroni's inequality, the stated rate is an upper limit however the quantities depend on each other.
 
-    Parameters
-    ----------
     mcmc, exact : stores of kinds "mcmc" and "exact" with the same data, network and priors
     cases : functions are compared at this many rows of the training data
     """

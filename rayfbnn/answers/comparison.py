@@ -76,8 +76,6 @@ def compare_draws(
     The result has the comparison of each method, and that of one half of the reference's chains with the
     other half. Distances below the latter are not meaningful. Only a few numbers are kept for each case.
 
-    Parameters
-    ----------
     reference : run with the draws that count as exact
     methods : runs of the same posterior by name; the reference may be among them
     inputs : (n_cases, n_inputs)     as in the data file
@@ -102,21 +100,16 @@ def compare_draws(
     floor, *distant = _distances(
         runs, reference.data.standardized(inputs), executor=executor, memory_bytes=memory_bytes
     )
-    of_halves = Compared(
-        averages(scored[one], floor, scored[reference]),
-        _differences(_log_sigmas(one), _log_sigmas(other)),
-        *_reliability(scored[one]),
-    )
-    exact_sigmas = _log_sigmas(reference)
-    rows = {
-        name: Compared(
-            averages(scored[run], distance, scored[reference]),
-            _differences(_log_sigmas(run), exact_sigmas),
-            *_reliability(scored[run]),
+
+    def compared(run: Draws, distance: Measures, exact: dict[str, tuple[float, float]]) -> Compared:
+        of_sigmas = _differences(_log_sigmas(run), exact)
+        return Compared(
+            averages(scored[run], distance, scored[reference]), of_sigmas, *_reliability(scored[run])
         )
-        for (name, run), distance in zip(methods.items(), distant, strict=True)
-    }
-    return rows, of_halves
+
+    exact, pairs = _log_sigmas(reference), zip(methods.items(), distant, strict=True)
+    rows = {name: compared(run, distance, exact) for (name, run), distance in pairs}
+    return rows, compared(one, floor, _log_sigmas(other))
 
 
 def _not_too_many(run: Draws) -> Draws:

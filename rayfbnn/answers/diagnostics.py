@@ -158,8 +158,6 @@ def diagnose_draws(
     quantity that never changes counts as a failure, because chains that never move agree perfectly.
     docs/diagnostics.md derives the verdict on predictions.
 
-    Parameters
-    ----------
     cases, inputs : functions are judged at `cases` evenly spaced rows of `inputs` (as in the data file), or
         of the training data
     max_rhat, min_ess : thresholds for every quantity; min_ess is for bulk and tail

@@ -122,8 +122,6 @@ def cases_at_once(runs: list[Draws], memory_bytes: float) -> int:
 def functions_of(run: Draws, inputs: Array, *, memory_bytes: float) -> Functions:
     """Return the functions of all draws of a run.
 
-    Parameters
-    ----------
     inputs : (n_cases, n_inputs)   standardised
     memory_bytes : float           approximate memory for a block of draws
     """
@@ -205,7 +203,15 @@ def scores(
     log_jacobian = units.log_jacobian(targets).sum(axis=1)
     of_all = {"log_probability": np.where(is_known.any(axis=1), whole.log_probability - log_jacobian, np.nan)}
     if run.spec.data_model.has_labels:
-        return of_all | _of_labels(distributions(run, whole.mean), targets)
+        probabilities = distributions(run, whole.mean)
+        is_right = np.where(is_known, probabilities.argmax(axis=-1) == targets, np.nan)
+        confidence = np.where(is_known, probabilities.max(axis=-1), np.nan)
+        return of_all | {
+            "error_rate": 1 - _mean_of_known(is_right),
+            "expected_error_rate": 1 - _mean_of_known(confidence),
+            "confidence": confidence,
+            "is_right": is_right,
+        }
     is_known &= ~(run.spec.data_model.are_times & (targets < 0))
     error = np.where(is_known, np.square(whole.in_file_units(units).point - targets), np.nan)
     placed = places([run], inputs, targets, executor=executor, memory_bytes=memory_bytes / 4)
@@ -227,18 +233,6 @@ def _quantiles(run: Draws, inputs: Array, executor: TaskExecutor, memory_bytes: 
     )
     found = joined(parts).quantiles
     return np.stack([found[name] for name in wanted])
-
-
-def _of_labels(probabilities: Array, targets: Array) -> dict[str, Array]:
-    missing = np.isnan(targets)
-    is_right = np.where(missing, np.nan, probabilities.argmax(axis=-1) == targets)
-    confidence = np.where(missing, np.nan, probabilities.max(axis=-1))
-    return {
-        "error_rate": 1 - _mean_of_known(is_right),
-        "expected_error_rate": 1 - _mean_of_known(confidence),
-        "confidence": confidence,
-        "is_right": is_right,
-    }
 
 
 def _mean_of_known(values: Array) -> Array:
@@ -316,8 +310,6 @@ def log_probability_without_inputs(training: Array, test: Array, *, has_labels: 
     are Gaussian with the mean and the standard deviation of the training targets. A case's targets are
     independent.
 
-    Parameters
-    ----------
     training : (n_training_cases, n_targets)  on the network's scale, NaN where missing
     test : (n_test_cases, n_targets)          on the network's scale, NaN where missing
     has_labels : bool                         True for labels, 0, 1, ..., and False for real numbers

@@ -75,8 +75,6 @@ def leave_out(
     number of cases by the result. The draws are read once if a process can keep them all, else once for each
     tile.
 
-    Parameters
-    ----------
     executor : TaskExecutor     who computes the tiles; None for this process
     memory_bytes : float    approximate memory to use at once in each process, besides the draws that it keeps
     on_progress : callable  called with the share of the cases that are done

@@ -258,8 +258,6 @@ def concordance(times: Array, predicted: Array) -> Concordance | None:
     The standard error is that of a ratio of two U-statistics. If case i has the total score a_i in its c_i
     comparable pairs, the error is 2 sqrt(n / (n - 1) sum_i (a_i - C c_i)^2) / sum_i c_i.
 
-    Parameters
-    ----------
     times : (n_cases,)      negative if observation ended before the event, NaN if missing
     predicted : (n_cases,)  such as medians; cases without one (NaN) are left out
     """

@@ -158,8 +158,6 @@ def predict_from_draws(
     The draws are read in several passes, and only sums over them are kept. Memory does not grow with the
     number of draws.
 
-    Parameters
-    ----------
     inputs : (n_cases, n_inputs)      as in the data file
     targets : (n_cases, n_targets)    as in the data file
     contributions : bool              adds the columns of `contribution_columns` to the table

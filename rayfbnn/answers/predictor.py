@@ -205,18 +205,15 @@ def _cases(data: Source, held: Draws, spec: RunSpec) -> tuple[Array, Array | Non
     """
     if isinstance(data, np.ndarray | list):
         values = np.atleast_2d(np.asarray(data))
-        if values.dtype.kind in "fiu" and _is_plain(spec) and np.isfinite(values).all():
+        columns = () if spec.encoding is None else spec.encoding.inputs
+        is_plain = all(column.kind == "number" and not column.n_missing for column in columns)
+        if values.dtype.kind in "fiu" and is_plain and np.isfinite(values).all():
             inputs = values.astype(np.float64)
             if inputs.ndim == 2 and inputs.shape[1] == held.data.n_inputs:
                 held.data.check_range(inputs, None, dtype=spec.dtype, source="data", is_training=False)
             return inputs, None
         data = values
     return read_cases(data, spec, held.data)
-
-
-def _is_plain(spec: RunSpec) -> bool:
-    columns = () if spec.encoding is None else spec.encoding.inputs
-    return all(column.kind == "number" and not column.n_missing for column in columns)
 
 
 _BLOCK_BYTES = 64e6  # of samples at work
@@ -260,7 +257,10 @@ def thin(run: Draws, *, draws: int | None, max_mcse: float) -> Thinning:
         wanted = min(draws // run.n_chains, n_draws)
         errors = _errors(run, [wanted, n_draws])
         return Thinning(spread(n_draws, wanted), errors[wanted], errors[n_draws])
-    numbers = [] if max_mcse == 0 else _numbers_to_try(run)
+    numbers, wanted = [], max(MIN_DRAWS, -(-_LEAST_DRAWS // run.n_chains))
+    while max_mcse > 0 and wanted < n_draws:
+        numbers.append(wanted)
+        wanted = math.ceil(wanted * _GROWTH)
     # The errors of few draws take little time compared with that of all draws, and few are often enough.
     n_few = bisect_right(numbers, n_draws * _FEW)
     errors = _errors(run, [*numbers[:n_few], n_draws])
@@ -273,16 +273,11 @@ def thin(run: Draws, *, draws: int | None, max_mcse: float) -> Thinning:
     return Thinning(spread(n_draws, n_draws), of_all, of_all)
 
 
-def _numbers_to_try(run: Draws) -> list[int]:
-    numbers, wanted = [], max(MIN_DRAWS, -(-_LEAST_DRAWS // run.n_chains))
-    while wanted < run.n_draws:
-        numbers.append(wanted)
-        wanted = math.ceil(wanted * _GROWTH)
-    return numbers
-
-
 def _errors(run: Draws, numbers: list[int]) -> dict[int, float]:
-    """Return the largest error with each number of evenly spaced draws, NaN if there are too few."""
+    """Return the largest error of a mean with each number of evenly spaced draws, NaN if there are too few.
+
+    Errors are shares of the predictive standard deviations; a value that never varies has none.
+    """
     largest, noise = dict.fromkeys(numbers, 0.0), noise_sigmas(run).reshape(1, -1, run.total)
     for outputs in _outputs_of_cases(run):
         means, variances = run.spec.data_model.moments(outputs, noise)
@@ -290,7 +285,11 @@ def _errors(run: Draws, numbers: list[int]) -> dict[int, float]:
         of_chains = means.reshape(*means.shape[:2], run.n_chains, run.n_draws)
         for number in numbers:
             chosen = of_chains if number == run.n_draws else of_chains[..., spread(run.n_draws, number)]
-            largest[number] = max(_largest_share(chosen, sd), largest[number])  # NaN stays
+            if chosen.shape[-1] < MIN_DRAWS:
+                largest[number] = math.nan
+                continue
+            share = np.divide(np.nan_to_num(mcse_mean(chosen)), sd, out=np.zeros_like(sd), where=sd > 0)
+            largest[number] = max(float(share.max()), largest[number])
     return largest
 
 
@@ -308,12 +307,3 @@ def _outputs_of_cases(run: Draws) -> Iterator[Array]:
         for case in range(len(together)):
             yield together[case : case + 1].reshape(1, together.shape[1], -1).astype(np.float64)
         del together  # before the next cases
-
-
-def _largest_share(means: Array, sd: Array) -> float:
-    """Return the largest error of means, as a share of the predictive standard deviations."""
-    if means.shape[-1] < MIN_DRAWS:
-        return math.nan
-    is_spread = sd > 0
-    error = np.nan_to_num(mcse_mean(means))
-    return float(np.where(is_spread, error / np.where(is_spread, sd, 1.0), 0.0).max())

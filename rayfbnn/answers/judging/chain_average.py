@@ -44,8 +44,6 @@ def is_on_its_way(parts: Array, scale: Array, max_error: float) -> bool:
       eighths of its draws.
     * The chains move apart.
 
-    Parameters
-    ----------
     parts : (8, n_chains, n_values)   means in eighths of each chain
     scale : (n_values,)               variances of predictions
     max_error : float                 limit of the error, in predictive standard deviations
@@ -70,8 +68,6 @@ def move_apart(first: Array, second: Array, rate: float) -> bool:
     is that of Pitman (1939), "A note on normal correlation": two variances are equal if the sums and the
     differences of the pairs are uncorrelated. The sums run over all values.
 
-    Parameters
-    ----------
     first, second : (n_chains, n_values)   means of each half of each chain
     rate : float                           probability of a false alarm for chains without drift
     """
@@ -211,8 +207,6 @@ def bound_factor(n_chains: int) -> float:
 def average_error(runs: Sequence[Draws], *, inputs: Array | None = None) -> AverageError:
     """Return the error of predictions that average all chains of one or several runs equally.
 
-    Parameters
-    ----------
     inputs : (n_cases, n_inputs)   as in the data file; the training inputs by default. At most 50 cases and
                                    about 4,000 draws are used
     """
@@ -236,8 +230,6 @@ def error_of_moments(
 ) -> AverageError:
     """Return the error of averages over chains from the predictive moments of each chain.
 
-    Parameters
-    ----------
     halves : (2, n_chains, n_values)     predictive means in the first and in the second half of each chain
     variances : (n_chains, n_values)     predictive variances by each chain
     labels : int                         number of probabilities of a target: 0 for a number, 1 if the values

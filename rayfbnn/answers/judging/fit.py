@@ -141,9 +141,14 @@ def judge_fit(
     is_positive  whether all training targets are above zero, by target
     predictions  the verdict on the predictions; if these cannot be used, a misfit could be that of the chains
     """
-    groups = [of_group for evidence in evidences if (of_group := _tested(evidence, len(evidences)))]
-    every = [tested for of_group in groups for tested in of_group]
-    tests_of_groups = [[test for tested in of_group for test in tested.tests] for of_group in groups]
+    level, every = FALSE_ALARMS / len(evidences), []
+    tests_of_groups = []
+    for evidence in evidences:
+        judged = [target for target in evidence.targets if target.n_cases >= LEAST_CASES]
+        group = [_Tested(target, evidence.is_left_out, len(judged), level) for target in judged]
+        every += group
+        if group:
+            tests_of_groups.append([test for tested in group for test in tested.tests])
     coverages = [
         coverage_sentence(tested.target, is_left_out=tested.is_left_out)
         for tested in every[:_NAMED]
@@ -153,7 +158,7 @@ def judge_fit(
         "fit",
         "no misfit",
         remarks=(*coverages, *_choices(evidences)),
-        p_value=min([1.0, *(len(groups) * joint_p(tests) for tests in tests_of_groups)]),
+        p_value=min([1.0, *(len(tests_of_groups) * joint_p(tests) for tests in tests_of_groups)]),
         coverage=_coverage_by_source(every),
         cases={_source(evidence.is_left_out): evidence.n_used for evidence in evidences},
     )
@@ -218,12 +223,6 @@ def _faults_in_words(
         of_others = sentences(target, others, is_left_out=tested.is_left_out), remedies
         words.insert(0 if is_first else len(words), of_others)
     return words
-
-
-def _tested(evidence: FitEvidence, n_groups: int) -> list[_Tested]:
-    """Return the targets that have enough cases, with their tests; the level is divided among them."""
-    judged = [target for target in evidence.targets if target.n_cases >= LEAST_CASES]
-    return [_Tested(target, evidence.is_left_out, len(judged), FALSE_ALARMS / n_groups) for target in judged]
 
 
 def _doubt(evidences: Sequence[FitEvidence], every: list[_Tested]) -> str:

@@ -25,18 +25,11 @@ _UNKNOWN = 1.0  # nats: the least error of log Z from halves without a common dr
 class Phase:
     """A group of ladders with similar log likelihoods at the posterior, apart from those of all others.
 
-    Attributes
-    ----------
-    ladders
-        Numbers of the ladders, from 0.
-    log_likelihood
-        Mean over their draws.
-    noise
-        Geometric mean of their noise, in standard deviations of the targets; NaN without noise.
-    log_z
-        Log of the mean over its ladders of exp(log Z), from the common level.
-    gap
-        Difference to the `log_z` of the heaviest phase, in nats.
+    ladders         numbers of the ladders, from 0
+    log_likelihood  mean over their draws
+    noise           geometric mean of their noise, in standard deviations of the targets; NaN without noise
+    log_z           log of the mean over its ladders of exp(log Z), from the common level
+    gap             difference to the `log_z` of the heaviest phase, in nats
     """
 
     ladders: tuple[int, ...]
@@ -50,27 +43,17 @@ class Phase:
 class LadderEvidence(LadderLevels):
     """The agreement of ladders, as far as their draws show it.
 
-    Attributes
-    ----------
-    measured
-        The name of the quantity that `rhat` is of: "log_rss" (log of the residual sum of squares),
-        "log_scale" (log of the scale of t noise that fits the residuals best), or "data_energy".
-    rhat
-        R-hat of this quantity at each level over all ladders.
-    rejection
-        Mean probability that neighbouring levels do not exchange.
-    common
-        Number of the level that log Z is counted from; None if ladders agree at no level.
-    log_z, errors
-        Log Z of the posterior less that of the common level, of each ladder, and its standard error. The
-        error follows from the autocorrelation of the draws. It is at least that which log Z of the halves of
-        all ladders implies, because slow changes hardly show in autocorrelations.
-    families
-        The side that each ladder started from.
-    trips
-        Round trips of each ladder between both ends.
-    phases
-        Groups of ladders with separate log likelihoods, the heaviest first.
+    measured   the name of the quantity that `rhat` is of: "log_rss" (log of the residual sum of squares),
+               "log_scale" (log of the scale of t noise that fits the residuals best), or "data_energy"
+    rhat       R-hat of this quantity at each level over all ladders
+    rejection  mean probability that neighbouring levels do not exchange
+    common     number of the level that log Z is counted from; None if ladders agree at no level
+    log_z, errors  log Z of the posterior less that of the common level, of each ladder, and its standard
+               error. The error follows from the autocorrelation of the draws. It is at least that which log Z
+               of the halves of all ladders implies, because slow changes hardly show in autocorrelations
+    families   the side that each ladder started from
+    trips      round trips of each ladder between both ends
+    phases     groups of ladders with separate log likelihoods, the heaviest first
     """
 
     measured: str

@@ -52,8 +52,6 @@ def iterations_that_would_do(
     is about 1 + C / ESS for C chains: Vats and Knudsen (2021), "Revisiting the Gelman-Rubin diagnostic",
     eq. 8. Neither holds if chains sit in different modes, so no length is predicted if R-hat is above 1.1.
 
-    Parameters
-    ----------
     row : a quantity's rhat, ess_bulk and ess_tail
     n_draws : int     number of draws of each chain that `row` is computed from
     """
