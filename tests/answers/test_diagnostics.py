@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
+from rayfbnn.answers.diagnostics import diagnose_draws
 from rayfbnn.answers.judging.verdicts import summarize
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.quantities import quantities
@@ -31,10 +31,6 @@ SPEC = make_spec()
 
 def independent() -> Any:
     return make_run(SPEC, n_draws=400)
-
-
-def judge(run: Any, **thresholds: float) -> Diagnosis:
-    return diagnose_draws(run, **thresholds)
 
 
 def test_statistics_are_those_of_arviz() -> None:
@@ -59,7 +55,7 @@ def test_a_quantity_that_never_changes_has_a_mean_alone() -> None:
 
 @pytest.mark.parametrize("n_draws", [1, 2, 3])
 def test_too_few_draws_are_a_reason_not_a_number(n_draws: int) -> None:
-    diagnosis = judge(make_run(SPEC, n_draws=n_draws))
+    diagnosis = diagnose_draws(make_run(SPEC, n_draws=n_draws))
     assert any(f"only {n_draws} draws in each chain; at least 4" in reason for reason in diagnosis.reasons)
     assert diagnosis.quantities["rhat"].isna().all()
     assert np.isfinite(diagnosis.quantities["mean"]).all()
@@ -68,29 +64,29 @@ def test_too_few_draws_are_a_reason_not_a_number(n_draws: int) -> None:
 def test_values_that_are_not_finite_are_a_reason() -> None:
     run = independent()
     run.store.stats["log_prior"][0, 5] = math.inf
-    assert any("not finite: log_prior" in reason for reason in judge(run).reasons)
+    assert any("not finite: log_prior" in reason for reason in diagnose_draws(run).reasons)
 
 
 def test_many_divergences_are_a_reason_and_few_are_counted() -> None:
     run = independent()
     run.store.stats["diverged"][0, :3] = 2
-    few = judge(run, max_rhat=1.02)
+    few = diagnose_draws(run, max_rhat=1.02)
     assert few.ok and few.divergences == 6
     assert (few.warmup_divergences, few.warmup_acceptance) == (5, 0.75)
     run.store.stats["diverged"][:, :50] = 1
-    assert any("200 updates diverged, in 12.5% of the iterations" in r for r in judge(run).reasons)
+    assert any("200 updates diverged, in 12.5% of the iterations" in r for r in diagnose_draws(run).reasons)
 
 
 def test_acceptance_is_the_mean_over_updates_and_absent_for_exact_draws() -> None:
     run = independent()
     run.store.stats["accepted"][:2] = 0.5
-    assert judge(run).acceptance == 0.75
+    assert diagnose_draws(run).acceptance == 0.75
     run.store.stats["accepted"][...] = math.nan
-    assert judge(run).acceptance is None
+    assert diagnose_draws(run).acceptance is None
 
 
 def test_json_has_the_documented_keys_and_null_for_what_is_unknown() -> None:
-    read = json.loads(judge(make_run(SPEC, n_draws=2)).to_json(), parse_constant=pytest.fail)
+    read = json.loads(diagnose_draws(make_run(SPEC, n_draws=2)).to_json(), parse_constant=pytest.fail)
     counts = {"acceptance", "warmup_acceptance", "divergences", "warmup_divergences"}
     verdicts = {"predictions", "hyperparameters", "decisive", "modes"}
     assert {"quantities", *counts, *verdicts, "ok", "reasons", "thresholds"} == set(read)

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
-from rayfbnn.answers.predict import Prediction, predict_from_draws
+from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.arrays import Array
 from rayfbnn.errors import DataError, StoreError, StoreMismatchError
 from rayfbnn.model.layout import ParameterLayout
@@ -266,6 +267,8 @@ def test_table_does_not_depend_on_the_memory_allowed(kind: str, memory_bytes: fl
     whole = predict_from_draws([run], *cases).table
     in_pieces = predict_from_draws([run], *cases, memory_bytes=memory_bytes).table
     np.testing.assert_allclose(in_pieces, whole, rtol=1e-9)
+    some = predict_from_draws([run], *(values[3:5] for values in cases)).table
+    np.testing.assert_allclose(some, whole[3:5], rtol=1e-9)
 
 
 def test_float32_draws_give_the_table_to_float32_digits() -> None:
@@ -333,31 +336,23 @@ def test_error_of_the_mean_shows_that_pooled_runs_disagree() -> None:
     assert predict_from_draws([first, second], inputs).table["y1_mean_mcse"].mean() > 10 * before
 
 
-def test_stores_with_one_seed_are_not_pooled() -> None:
-    run = make_run(make_spec())
-    with pytest.raises(StoreMismatchError, match=r"has the same seed \(1\) as"):
-        predict_from_draws([run, run], unseen(run)[0])
-
-
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("changes", "data_seed", "named"),
     [
-        ({"network__priors__bo": "2"}, "network.priors.bo"),
-        ({"model__noise": "0.1:4"}, "model.noise"),
-        ({"data__standardize": '["inputs"]'}, "data.standardize"),
-        ({"temperature": "3"}, "temperature: was 1.0, now 3.0"),
+        ({"seed": 1}, None, r"has the same seed \(1\) as"),
+        ({"network__priors__bo": "2"}, None, "network.priors.bo"),
+        ({"model__noise": "0.1:4"}, None, "model.noise"),
+        ({"data__standardize": '["inputs"]'}, None, "data.standardize"),
+        ({"temperature": "3"}, None, "temperature: was 1.0, now 3.0"),
+        ({}, 99, "training cases differ"),
     ],
 )
-def test_stores_of_other_posteriors_are_not_pooled(changes: dict[str, str], named: str) -> None:
-    run, other = make_run(make_spec()), make_run(make_spec(seed=2, **changes))
+def test_stores_of_other_posteriors_or_of_one_seed_are_not_pooled(
+    changes: dict[str, Any], data_seed: int | None, named: str
+) -> None:
+    run, spec = make_run(make_spec()), make_spec(**{"seed": 2, **changes})
+    other = make_run(spec) if data_seed is None else make_run(spec, make_data(spec, seed=data_seed))
     with pytest.raises(StoreMismatchError, match=named):
-        predict_from_draws([run, other], unseen(run)[0])
-
-
-def test_stores_of_other_data_are_not_pooled() -> None:
-    spec = make_spec(seed=2)
-    run, other = make_run(make_spec()), make_run(spec, make_data(spec, seed=99))
-    with pytest.raises(StoreMismatchError, match="training cases differ"):
         predict_from_draws([run, other], unseen(run)[0])
 
 
@@ -406,14 +401,6 @@ def test_memory_is_bounded_whatever_the_number_of_draws(kind: str) -> None:
     assert draws_at_all_cases > 7 * memory_bytes
     run = endless(make_run(make_spec(kind, draws_per_block=50)), 3000)
     assert peak_bytes(run, 300, memory_bytes) < memory_bytes
-
-
-def test_a_prediction_is_of_its_cases_alone() -> None:
-    run = make_run(make_spec())
-    inputs, targets = unseen(run)
-    some: Prediction = predict_from_draws([run], inputs[3:5], targets[3:5])
-    whole = predict_from_draws([run], inputs, targets).table
-    np.testing.assert_allclose(some.table, whole[3:5], rtol=1e-9)
 
 
 def test_a_tie_at_one_half_is_no_error_for_label_zero() -> None:

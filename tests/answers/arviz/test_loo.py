@@ -33,21 +33,6 @@ def arviz_stats() -> Any:
     return arviz_stats
 
 
-def test_loo_is_that_of_brute_force(linear: Path) -> None:
-    """Each case left out in turn: exact, as the posterior is Gaussian. The seed is fixed."""
-    az = arviz_stats()
-    exact = loo_of_linear(linear / "run.zarr")
-    tree = rayfbnn.to_datatree(linear / "run.zarr", groups=["posterior", "log_likelihood"])
-    loo = az.loo(tree, pointwise=True)
-    assert loo.n_data_points == 30 and loo.good_k > np.max(loo.pareto_k)
-    # The error of the estimate, with chains as replicates; 2 standard errors of it.
-    by_chain = [az.loo(tree.isel(chain=[chain]), pointwise=True).elpd for chain in range(8)]
-    error = np.std(by_chain, ddof=1) / np.sqrt(len(by_chain))
-    assert error < 0.05 * loo.se
-    assert abs(loo.elpd - exact.sum()) < 2 * error
-    np.testing.assert_allclose(loo.elpd_i.values.ravel(), exact, atol=0.05)
-
-
 def test_the_model_with_the_right_inputs_is_better_by_loo(linear: Path, tmp_path: Path) -> None:
     az = arviz_stats()
     store = Store.open(linear / "run.zarr")

@@ -309,12 +309,8 @@ def low_of(evidence: FitEvidence) -> Array:
 def test_the_evidence_is_a_function_of_the_seed(stores: Any) -> None:
     path, test = stores("count")
     inputs, targets = test[["x1", "x2"]].to_numpy(), test[["y"]].to_numpy()
-    for _ in range(2):
-        np.testing.assert_array_equal(
-            low_of(evidence_left_out([run_of(path)])), low_of(evidence_left_out([run_of(path)]))
-        )
-    first, second = (low_of(evidence_at([run_of(path)], inputs, targets)) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(*(low_of(evidence_left_out([run_of(path)])) for _ in range(2)))
+    np.testing.assert_array_equal(*(low_of(evidence_at([run_of(path)], inputs, targets)) for _ in range(2)))
 
 
 @pytest.mark.ray
