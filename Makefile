@@ -73,10 +73,10 @@ bench-gpu:
 # Registers, spills and blocks of the CUDA kernels, compiled for devices that are not there, against the kept table.
 .PHONY: registers registers-write
 registers: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.support.kernels.register_table
+	$(BIN)/python -m benchmarks.device.register_table
 
 registers-write: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.support.kernels.register_table --write
+	$(BIN)/python -m benchmarks.device.register_table --write
 
 # The documents as a site in site/. A warning, such as a link to nowhere, is an error; with --quiet it would not be.
 docs: $(VENV)/.installed-docs

@@ -1,4 +1,4 @@
-"""Runs that are killed, or disturbed in every way, lose no draw: kill_and_resume.py and benchmarks/soak."""
+"""Runs that are killed, or disturbed in every way, lose no draw: benchmarks/soak."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.soak.kill_and_resume import kill_and_resume
 from benchmarks.soak.soak import soak
-from tests.faults.kill_and_resume import kill_and_resume
 
 
 @pytest.mark.long

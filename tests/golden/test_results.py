@@ -3,7 +3,7 @@
     python -m tests.golden.test_results    # records new draws, once RESULTS in rayfbnn/version.py is raised
 
 The runs are short and in float64, so that machines and kernels agree to many digits. A change of rounding is
-too small for these tests: compare the output of tests/golden/digests.py before and after it.
+too small for these tests: compare the output of benchmarks/digests.py before and after it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import rayfbnn
+from benchmarks.digests import AUTOMATIC, GIBBS, HEATBATH, OPERATIONS, cells, configuration
 from rayfbnn.store.store import Store
 from rayfbnn.version import RESULTS
-from tests.golden.digests import AUTOMATIC, GIBBS, HEATBATH, OPERATIONS, cells, configuration
 from tests.support.store.fits import SETTINGS
 
 RECORD = Path(__file__).with_name("results.json")

@@ -20,7 +20,7 @@ def test_the_page_names_many_places() -> None:
 
 @pytest.mark.parametrize(("file", "name"), PLACES, ids=":".join)
 def test_each_place_on_the_page_is_there(file: str, name: str) -> None:
-    path = ROOT / file if file.startswith("tests/") else PACKAGE / file
+    path = ROOT / file if file.startswith(("tests/", "benchmarks/")) else PACKAGE / file
     assert path.is_file()
     if name:
         kinds = (ast.FunctionDef, ast.ClassDef)

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from tests.support.kernels import register_table
-from tests.support.kernels.register_table import (
+from benchmarks.device import register_table
+from benchmarks.device.register_table import (
     TABLE,
     Row,
     as_text,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.device import register_table
 from rayfbnn.kernels.cuda import streams as cuda_streams
 from rayfbnn.kernels.cuda.generate import reduction_constants, regression_constants, source_of
 from rayfbnn.kernels.cuda.launch_plan import (
@@ -25,7 +26,7 @@ from rayfbnn.kernels.cuda.reducing import reduction_plan
 from rayfbnn.kernels.network_plan import NetworkPlan, hazard_starts, plan_of, plan_of_predictions
 from rayfbnn.model.integrated import marginal
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support.kernels import reductions, register_table
+from tests.support.kernels import reductions
 from tests.support.kernels.networks import H100_SHARED_BYTES, small
 from tests.support.marks import long_but
 from tests.support.model import data_models

@@ -1,8 +1,8 @@
 """The names, parameters and dtypes of CuPy, read from names.txt.
 
-names.txt holds what CuPy 13.4.1 and 14.2.0 have in common, and is written by read_names.py. Each name has a
-line, with the parameters of a function (`=` after those with a default, `*` before those given only by
-keyword), or the number of arguments and results of a ufunc and the dtypes of its loops in 13.4.1.
+names.txt holds what CuPy 13.4.1 and 14.2.0 have in common (benchmarks/device/cupy_names.py writes it). Each
+name has a line, with the parameters of a function (`=` after those with a default, `*` before those by name
+alone), or the number of arguments and results of a ufunc and the dtypes of its loops in 13.4.1.
 """
 
 from __future__ import annotations

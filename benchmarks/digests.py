@@ -1,7 +1,7 @@
 """Samples a fixed matrix of small configurations and prints a digest of everything each run drew.
 
-    python tests/golden/digests.py > before.txt      # at one commit
-    python tests/golden/digests.py > after.txt       # at another, on the same machine
+    python benchmarks/digests.py > before.txt      # at one commit
+    python benchmarks/digests.py > after.txt       # at another, on the same machine
     diff before.txt after.txt
 
 A change that is meant to leave results alone must leave every line alone. Digests differ between machine

@@ -1,7 +1,7 @@
 """Registers, spills and blocks a multiprocessor of each kernel at standard shapes.
 
-    python -m tests.support.kernels.register_table            prints and compares with the kept table
-    python -m tests.support.kernels.register_table --write    replaces the kept table
+    python -m benchmarks.device.register_table            prints and compares with the kept table
+    python -m benchmarks.device.register_table --write    replaces the kept table
 
 NVRTC compiles for a device without having one, and its log says what each kernel takes. With the compiler
 that made the table every number must be the same. With another compiler no kernel may spill more or have
@@ -21,6 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import ROOT
 from rayfbnn.kernels.cuda import streams
 from rayfbnn.kernels.cuda.generate import reduction_constants, regression_constants, source_of
 from rayfbnn.kernels.cuda.launch_plan import (
@@ -42,7 +43,7 @@ from tests.support.kernels.reductions import Problem
 from tests.support.model.marginals import BOTH
 from tests.support.problems import network, problem
 
-TABLE = Path(__file__).parents[2] / "data" / "registers.txt"
+TABLE = ROOT / "tests" / "data" / "registers.txt"
 # Shared memory of a multiprocessor in bytes; a block can have all but what each block takes besides its own.
 SHARED_BYTES = {"sm_80": 164 * 1024, "sm_90": 228 * 1024, "sm_100": 228 * 1024}
 RESERVED_BYTES = 1024

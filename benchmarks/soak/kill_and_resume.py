@@ -1,6 +1,6 @@
 """Kill a run again and again, resume it each time with another number of workers, and compare the draws.
 
-    python -m tests.faults.kill_and_resume [--moments 20] [--seed 1] [--iterations 500]
+    python -m benchmarks.soak.kill_and_resume [--moments 20] [--seed 1] [--iterations 500]
 
 At each moment the driver or one of its workers gets SIGKILL. A worker's death either ends the driver
 (--max-failures 0), or the driver replaces it and is killed a little later. The program exits with 1 and

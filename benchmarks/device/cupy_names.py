@@ -1,6 +1,6 @@
-"""Writes names.txt from CuPy itself, which needs no device for that.
+"""Writes names.txt of the stand-in for CuPy from CuPy itself, which needs no device for that.
 
-`python read_names.py > 13.txt` where each version is installed, then `python read_names.py 13.txt 14.txt`.
+`python cupy_names.py > 13.txt` where each version is installed, then `python cupy_names.py 13.txt 14.txt`.
 """
 
 from __future__ import annotations
