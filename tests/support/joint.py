@@ -7,15 +7,12 @@ would hide a sampler that ignores the data.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
-import scipy.special
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.mcmc import leapfrog, schedule
@@ -24,16 +21,7 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, Negate, SampleSigmas
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.likelihood.registry import data_model_from_spec
 from rayfbnn.model.sampled import SampledPosterior
-from rayfbnn.selftest.pivots import (
-    chi2_uniform,
-    gamma_uniform,
-    is_exact,
-    ks_p_value,
-    ks_two_sample_p_value,
-    randomised_uniforms,
-    square_p_value,
-    value_uniforms,
-)
+from rayfbnn.selftest.pivots import is_exact, joint_p_values
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
 from tests.support.problems import chain_streams, streams_on_array
@@ -133,54 +121,6 @@ def exact_start(target: SampledPosterior, streams: Streams) -> tuple[ChainState,
     return state, target.sample_targets(state.position, state.precisions, streams)
 
 
-def pivots(target: SampledPosterior, state: ChainState, data: Array, streams: Streams) -> dict[str, Array]:
-    """Functions of state and data that are uniform for exact draws, (n_chains, ...) each."""
-    uniform: dict[str, Array] = {}
-    values = target.parameter_layout.views(state.position)
-    n_chains = len(data)
-    for group in target.precision_layout.groups:
-        alpha_common, alpha_unit, alpha_value = group.prior.alphas
-        common = state.precisions[:, group.common]
-        tau = common[:, None]
-        if math.isfinite(alpha_common):
-            uniform[f"{group.name} common"] = gamma_uniform(alpha_common, common / group.mean)
-        if group.units is not None:
-            tau = state.precisions[:, group.units]
-            uniform[f"{group.name} unit"] = gamma_uniform(alpha_unit, tau / common[:, None])
-        if group.name != "noise":
-            rows = values[group.name].reshape(n_chains, group.n_units, -1)
-        else:
-            rows = data.swapaxes(1, 2) - outputs(target, state).swapaxes(1, 2)
-        uniform.update(value_uniforms(group.name, rows * np.sqrt(tau)[:, :, None], alpha_value))
-    if target.model.kind != "real":
-        uniform["data"] = randomised_uniforms(target, outputs(target, state), data, streams)
-    uniform["momentum"] = scipy.special.ndtr(state.momentum)
-    _, gradient = target.with_targets(data).potential_and_gradient(state.position, state.precisions)
-    directions = {"position": state.position, "gradient": gradient * target.stepsizes(state.precisions)}
-    for name, direction in directions.items():
-        along = (direction * state.momentum).sum(axis=1) / np.linalg.norm(direction, axis=1)
-        uniform[f"momentum along {name}"] = scipy.special.ndtr(along)
-    uniform["kinetic energy"] = chi2_uniform((state.momentum**2).sum(axis=1), target.n_parameters)
-    return uniform
-
-
-def outputs(target: SampledPosterior, state: ChainState) -> Array:
-    return target.outputs(state.position, target.inputs[:-1].T)
-
-
-def comparisons(target: SampledPosterior, state: ChainState, data: Array) -> dict[str, Array]:
-    """Functions of state and data whose distribution is known only by simulation, (n_chains,) each."""
-    v = outputs(target, state)
-    target = target.with_targets(data)
-    return {
-        "log likelihood": target.log_likelihood(state.position, state.precisions),
-        "log prior": target.log_prior(state.position, state.precisions),
-        "potential": target.potential(state.position, state.precisions),
-        "target times output": (data[:, :, 0] * v[:, :, 0]).sum(axis=1),
-        "output": v[:, 0, 0],
-    }
-
-
 def p_values(
     problem: Problem,
     *,
@@ -211,22 +151,8 @@ def p_values(
     target, streams = problem.posterior(), chain_streams(seed, n_chains)
     state = ChainState(*(to_host(array).astype(float) for array in vars(state).values()))
     data = to_host(data)
-    uniform = pivots(target, state, data, streams)
-    values = {name: ks_p_value(u) for name, u in uniform.items()}
-    # One value or one sum of squares of each level, since these are independent of one another.
-    hidden = {"kinetic energy"} | {name.replace("squares", "values") for name in uniform if "squares" in name}
-    levels = {
-        name: u.reshape(n_chains, -1)[:, 0]
-        for name, u in uniform.items()
-        if name not in hidden and "along" not in name
-    }
-    for a, b in itertools.pairwise(levels):
-        values[f"{a} with {b}"] = square_p_value(levels[a], levels[b])
     other = replace(streams, chains=streams.chains + np.uint64(2**31))
-    expected = comparisons(target, *exact_start(target, other))
-    for name, sample in comparisons(target, state, data).items():
-        values[name] = ks_two_sample_p_value(sample, expected[name])
-    return values
+    return joint_p_values(target, (state, data), exact_start(target, other), streams)
 
 
 def stays_exact(problem: Problem, name: str, *, n_chains: int = N_CHAINS, **options: Any) -> bool:
