@@ -171,7 +171,7 @@ def _evaluations(spec: RunSpec, settings: Mapping[Tunable, Settings]) -> int:
     return spec.chains * n
 
 
-def _automatic(spec: RunSpec) -> tuple[Operation, ...]:
+def _automatic(spec: RunSpec) -> tuple[Tunable, ...]:
     return tuple(operation for phase in spec.phase for operation in automatic(phase.operations))
 
 
