@@ -142,12 +142,9 @@ def probability_bands(runs: Sequence[Draws], inputs: Array) -> tuple[Array, Arra
 def _settings(column: InputColumn, inputs: Array, names: Sequence[str]) -> tuple[Array, Array]:
     """Return points of a column, and the values of its inputs at each, (n_points, n_inputs_of_column)."""
     n_others = len(column.input_names) - len(column.value_names)  # "is it missing" inputs: 0
-    if column.kind == "levels":
+    if column.kind in ("levels", "ordered"):
         points = np.arange(len(column.levels), dtype=np.float64)
-        values = np.eye(len(column.levels))
-    elif column.kind == "ordered":
-        points = np.arange(len(column.levels), dtype=np.float64)
-        values = points[:, None]
+        values = np.eye(len(points)) if column.kind == "levels" else points[:, None]
     elif column.kind == "missing":
         return np.array([0.0, 1.0]), np.array([[0.0], [1.0]])
     else:

@@ -125,8 +125,13 @@ class _Errors:
                     values = np.empty((run.n_chains, run.n_draws, *of_unit.shape[1:]))
                 at = slice(*unit.chains), slice(*unit.draws)
                 values[at] = of_unit.reshape(values[at].shape)
-            means = self._means_so_far(values)
-            together = self._mean_of_chains(means)[None]
+            n = np.arange(1, run.n_draws + 1)[:, None, None]
+            if self.measure == "log_probability":
+                means = np.logaddexp.accumulate(values, axis=1) - np.log(n)
+                together = (logsumexp(means, axis=0) - np.log(len(means)))[None]
+            else:
+                means = np.cumsum(values, axis=1) / n
+                together = means.mean(axis=0)[None]
         return np.concatenate([self._total(run, of_rows, targets) for of_rows in (values, means, together)])
 
     def _of_unit(self, run: Draws, block: DrawBlock, cases: slice) -> Array:
@@ -139,18 +144,6 @@ class _Errors:
             return np.concatenate(parts)[..., None]
         units = data.target_units
         return np.concatenate([_means(tile.model, units, of, some) for _, some, of in tile.parts(block)])
-
-    def _means_so_far(self, values: Array) -> Array:
-        """Return the means over the draws of each chain up to each, of densities as logarithms."""
-        n = np.arange(1, values.shape[1] + 1)[:, None, None]
-        if self.measure == "log_probability":
-            return np.asarray(np.logaddexp.accumulate(values, axis=1) - np.log(n))
-        return np.asarray(np.cumsum(values, axis=1) / n)
-
-    def _mean_of_chains(self, means: Array) -> Array:
-        if self.measure == "log_probability":
-            return np.asarray(logsumexp(means, axis=0) - np.log(len(means)))
-        return np.asarray(means.mean(axis=0))
 
     def _total(self, run: Draws, values: Array, targets: Array) -> Array:
         """Return the error of predictions (..., n_cases, n_values), summed over the cases, (...)."""

@@ -92,8 +92,10 @@ def leave_out(
         on_progress(done / data.n_cases)
     results[0] -= data.target_units.log_jacobian(data.targets).sum(axis=1)
     results[:, np.isnan(data.targets).all(axis=1)] = np.nan
-    elpd, p, k = _in_order_of_table(run, results)
-    return LeftOut(elpd, p, k, run.total)
+    if run.spec.data.shuffle:  # the cases are in another order in the store
+        of_store, results = results, np.empty_like(results)
+        results[:, order_of_cases(data.n_cases)] = of_store
+    return LeftOut(*results, run.total)
 
 
 def elpd_data(left_out: LeftOut) -> ELPDData:
@@ -153,15 +155,6 @@ def check_draws(run: Draws) -> None:
             f"path: {run.path} has {run.total:,} draws of all chains together; a single case then takes"
             f" {bytes_text(needed)} of memory, and this machine has {bytes_text(memory)}; skip more draws"
         )
-
-
-def _in_order_of_table(run: Draws, values: Array) -> Array:
-    """Return values (..., n_cases) by the rows of the table instead of the order in the store."""
-    if not run.spec.data.shuffle:
-        return values
-    in_order = np.empty_like(values)
-    in_order[..., order_of_cases(run.data.n_cases)] = values
-    return in_order
 
 
 @dataclass(frozen=True)

@@ -333,8 +333,5 @@ def _can_judge(run: Draws, inputs: Array, targets: Array) -> bool:
     cases, training = np.column_stack([inputs, targets]), np.column_stack([run.data.inputs, run.data.targets])
     if cases.shape != training.shape:
         return True
-    return not np.array_equal(_in_order(cases), _in_order(training), equal_nan=True)
-
-
-def _in_order(rows: Array) -> Array:
-    return np.asarray(rows[np.lexsort(rows.T)])
+    in_order = [rows[np.lexsort(rows.T)] for rows in (cases, training)]
+    return not np.array_equal(*in_order, equal_nan=True)
