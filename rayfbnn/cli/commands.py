@@ -120,11 +120,13 @@ def status(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
+    from rayfbnn.run.status import status_text
+
     _check_every(every)
     while True:
         current = rayfbnn.status(**given)
         numbers = {"done": current.done, "seconds_left": current.seconds_left}
-        text = json.dumps(asdict(current) | numbers) if as_json else verb_results.status_text(current)
+        text = json.dumps(asdict(current) | numbers) if as_json else status_text(current)
         if not answer(text, as_is=as_json) or not watch or current.complete:
             return
         time.sleep(every)

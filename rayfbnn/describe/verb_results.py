@@ -9,7 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from rayfbnn.numerals import compared, plain
-from rayfbnn.output.lines import frame_text, line_width, table_text, width_up_to
+from rayfbnn.output.lines import frame_text, line_width, width_up_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rayfbnn.answers.loo import LooComparison
     from rayfbnn.answers.predict import Prediction
     from rayfbnn.run.running import RunSummary
-    from rayfbnn.run.status import BatchStatus, Status
     from rayfbnn.selftest.selftest import Finding
     from rayfbnn.store.records import VerifyReport
     from rayfbnn.timing.steps import BenchResult, Cost
@@ -244,61 +243,3 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.2g} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{plain(seconds / 3600, 3)} hours"
-
-
-_HEADINGS = ("iteration", "draws", "last commit", "block takes", "time left")
-
-
-def status_text(status: Status) -> str:
-    """Return the line of the run, the line of its driver, and a table with a row for each batch."""
-    first = "chains" if status.stage is None else "ladders"
-    rows = [(first, *_HEADINGS), *(_batch_row(batch, status) for batch in status.batches)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    table = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
-    if len(table[0]) > width_up_to(len(table[0])):
-        table = [table_text(rows[0], rows[1:])]
-    return "\n".join([f"{status.path}: {_progress_text(status)}", _driver_text(status), *table])
-
-
-def _progress_text(status: Status) -> str:
-    if status.complete:
-        of_each = "chain" if status.stage is None else "ladder"
-        return f"complete, {status.total_draws:,} draws of each {of_each}"
-    left = status.seconds_left
-    end = "" if left is None or status.at_work is not True else f", complete in {_time(left)}"
-    acceptance = "" if status.acceptance is None else f", acceptance {status.acceptance:.0%}"
-    stage = "" if status.stage is None else f", {status.stage}"
-    return f"{status.done:.1%} done{stage}{acceptance}, divergences {status.divergences}{end}"
-
-
-def _driver_text(status: Status) -> str:
-    if status.driver is None:
-        return "nobody is at work" if status.complete else "nobody is at work; continue with: rayfbnn resume"
-    if status.at_work is None:
-        return f"the last driver was {status.driver}; this machine cannot tell whether it is still at work"
-    if status.at_work:
-        return f"at work: {status.driver}"
-    return f"nobody is at work: {status.driver} was killed; continue with: rayfbnn resume"
-
-
-def _batch_row(batch: BatchStatus, status: Status) -> tuple[str, ...]:
-    ago = batch.seconds_since_commit
-    unknown = "unknown" if batch.iteration else "-"  # before the first commit nothing has been measured
-    no_time = "unknown" if status.at_work else "-"
-    return (
-        f"{batch.first_chain}-{batch.last_chain}",
-        f"{batch.iteration}/{status.total_iterations}",
-        f"{batch.draws}/{status.total_draws}",
-        unknown if ago is None else f"{_time(ago)} ago",
-        unknown if batch.seconds_of_block is None else _time(batch.seconds_of_block),
-        no_time if batch.seconds_left is None else _time(batch.seconds_left),
-    )
-
-
-def _time(seconds: float) -> str:
-    for size, unit in ((86_400, "days"), (3600, "h")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    if seconds >= 120:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rayfbnn.mcmc.ladder.adaptation import first_settings
-from rayfbnn.mcmc.operation import AUTO, Tuning, gradient_evaluations
-from rayfbnn.numerals import plain
-from rayfbnn.store.rounds import plan_of, round_of, round_words
-from rayfbnn.store.store import word_for_chains
+from rayfbnn.mcmc.operation import Tuning, gradient_evaluations
+from rayfbnn.store.rounds import plan_of, round_of
 
 if TYPE_CHECKING:
     from rayfbnn.mcmc.ladder.records import LadderSettings
-    from rayfbnn.run.job import Progress
     from rayfbnn.spec import RunSpec
     from rayfbnn.store.store import Store
 
@@ -117,109 +112,6 @@ def n_at_work(commits: Sequence[tuple[float, float]]) -> int:
     """
     newest, seconds = max(commits, default=(0.0, 0.0))
     return max(1, sum(newest - when < 0.99 * seconds for when, _ in commits))
-
-
-class Estimate:
-    """Rates and the time left, estimated from the Progress seen in this run.
-
-    The remaining iterations of a batch take its worker a known time. If batches wait for workers, this time
-    is multiplied by the number of incomplete batches over the number at work.
-    """
-
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start without any Progress. `clock` returns the time in seconds."""
-        self._store, self._word = store, word_for_chains(store)
-        self._clock = clock
-        total = store.spec.total_iterations
-        self._unfinished = {n for n, done in enumerate(store.all_progress()) if done.iteration < total}
-        self._latest: dict[int, Progress] = {}  # by batch
-        self._paces: dict[int, Pace] = {}  # of finished blocks, by batch
-        self._committed: dict[int, tuple[float, float]] = {}  # time and seconds of the last block, by batch
-        self._times: list[float] = []  # relative times of an iteration of each phase, once known
-        self._commits: list[float] = []  # seconds of the commits of blocks in rounds of tuning
-
-    def hear(self, progress: Progress) -> None:
-        """Record the progress of a batch. This is cheap enough for every iteration, unlike `row`."""
-        before = self._latest.get(progress.batch)
-        if before is None or _start(before) != _start(progress):
-            # Settings change only between blocks. Looking them up at each iteration took a quarter as long as
-            # sampling the robot arm.
-            self._times = relative_times(self._store)
-        if before is not None and _start(progress) >= before.iteration:
-            self._paces[progress.batch] = self._pace(before)
-        self._latest[progress.batch] = progress
-        if progress.committed:
-            self._committed[progress.batch] = self._clock(), progress.seconds
-            if progress.commit_seconds and round_of(self._store.tuning.rounds, _start(progress) + 1):
-                self._commits.append(progress.commit_seconds)
-        if progress.is_complete:
-            self._unfinished.discard(progress.batch)
-            del self._committed[progress.batch]
-
-    def _pace(self, latest: Progress) -> Pace:
-        """Return the pace of a batch with its latest block.
-
-        The commits of rounds of tuning are left out. Their clock ends a little later than that of the block.
-        """
-        first = _start(latest) + 1
-        seconds = latest.seconds
-        if round_of(self._store.tuning.rounds, first):
-            seconds = max(0.0, seconds - latest.commit_seconds)
-        pace, own_round = self._paces.get(latest.batch, Pace()), round_with_own_pace(self._store, first)
-        return pace.after(latest.phase, seconds, latest.block_iterations, own_round)
-
-    def row(self, progress: Progress) -> dict[str, str]:
-        """Record the progress of a batch, and return its texts by heading; the first names its chains."""
-        self.hear(progress)
-        chains = self._store.header.batch_chains(progress.batch)
-        n_draws, seconds = len(chains) * progress.block_iterations, progress.seconds
-        is_kept = self._store.spec.phase[progress.phase].keep is True
-        return {
-            self._word: f"{chains[0]}-{chains[-1]}" if len(chains) > 1 else str(chains[0]),
-            "iteration": f"{progress.iteration}/{progress.total_iterations}{self._round(progress)}",
-            "draws": f"{progress.draws}/{progress.total_draws}",
-            "acceptance": _acceptance(progress.acceptance, is_warmup=not is_kept),
-            "divergences": f"{progress.divergences} (warm-up {progress.warmup_divergences})",
-            "draws/s": plain(n_draws / seconds, 3) if is_kept and seconds > 0 else "-",
-            "time left": self._left(progress) + self._reservation(progress),
-        }
-
-    def _reservation(self, progress: Progress) -> str:
-        """Return a note if the lengths of trajectories may still change, otherwise ""."""
-        is_open = any(
-            one.last > progress.iteration and any(operation.steps == AUTO for operation in one.operations)
-            for one in self._store.tuning.rounds
-        )
-        return " at current lengths" if is_open else ""
-
-    def _round(self, progress: Progress) -> str:
-        rounds = self._store.tuning.rounds
-        current = round_of(rounds, progress.iteration)
-        return "" if current is None else f", {round_words(rounds, current)}"
-
-    def _left(self, progress: Progress) -> str:
-        spec, first = self._store.spec, progress.iteration + 1
-        pace = self._pace(progress)
-        seconds, is_known = pace.seconds_of(spec, self._times, first, spec.total_iterations)
-        if not is_known and (spec.fit is None or not seconds):
-            return clock_time(math.nan)
-        if self._commits:  # each round of tuning ends with one; they may take longer than its iterations
-            n_commits = sum(one.last >= first for one in self._store.tuning.rounds)
-            seconds += n_commits * statistics.fmean(self._commits)
-        n_workers = n_at_work([*self._committed.values()]) if self._committed else len(self._latest)
-        share = max(1.0, len(self._unfinished) / n_workers)
-        return clock_time(seconds * share) + ("" if is_known else " plus the draws")
-
-
-def _start(progress: Progress) -> int:
-    return progress.iteration - progress.block_iterations
-
-
-def _acceptance(share: float, *, is_warmup: bool) -> str:
-    """Format the share of updates accepted in a block, such as 0.83, or (warm-up 0.83) during warm-up."""
-    if math.isnan(share):
-        return "-"
-    return f"(warm-up {share:.2f})" if is_warmup else f"{share:.2f}"
 
 
 def clock_time(seconds: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,7 @@ from rayfbnn.approximate.distributions import Distribution
 from rayfbnn.arrays import Array, array_namespace, device_namespace, to_host
 from rayfbnn.kernels import choose
 from rayfbnn.model.approximated_posterior import ApproximatedPosterior
-from rayfbnn.run.job import MOST_SECONDS, BlockPlan, Collected, Job, Progress, posterior_of_cases, streams_of
+from rayfbnn.run.job import MOST_SECONDS, BlockPlan, Collected, Job, posterior_of_cases, streams_of
 from rayfbnn.store.catalogue import LOG_Q
 from rayfbnn.store.records import SECONDS, BatchProgress, Block, Record
 from rayfbnn.store.store import Store
@@ -50,20 +49,16 @@ class Fitter(Job):
         return self.store.spec.phase[0].iterations
 
     def _block(
-        self, batch: int, last: Record | None, plan: BlockPlan, should_stop: Callable[[], bool]
-    ) -> Iterator[Progress | Block]:
-        streams, collected = self._streams(batch), Collected()
-        before = BatchProgress() if last is None else last.progress
-        state = self._load(last, streams)
+        self,
+        batch: int,
+        last: Record | None,
+        plan: BlockPlan,
+        collected: Collected,
+        should_stop: Callable[[], bool],
+    ) -> Iterator[Block | None]:
+        streams, before = self._streams(batch), BatchProgress() if last is None else last.progress
         job = self._steps if before.iteration < self.n_steps else self._draws
-        for result in job(batch, before, state, streams, should_stop):
-            if isinstance(result, int):
-                collected.n_iterations = result
-                yield self._progress(batch, last, plan, collected)
-                continue
-            yield replace(result, summary={SECONDS: time.monotonic() - collected.started})
-            collected.n_iterations = result.n_iterations
-            yield self._progress(batch, last, plan, collected, committed=True)
+        return job(batch, before, self._load(last, streams), streams, collected, should_stop)
 
     def _steps(
         self,
@@ -71,9 +66,9 @@ class Fitter(Job):
         before: BatchProgress,
         state: Mapping[str, Array],
         streams: Streams,
+        collected: Collected,
         should_stop: Callable[[], bool],
-    ) -> Iterator[Block | int]:
-        first = before.iteration + 1
+    ) -> Iterator[Block | None]:
         end = time.monotonic() + min(1.0 + before.blocks, MOST_SECONDS)
         number = before.iteration
         while number < self.n_steps:
@@ -82,12 +77,18 @@ class Fitter(Job):
             number += taken
             if self.fit.is_complete(state):
                 number = self.n_steps
+            collected.n_iterations = number - before.iteration
             if number < self.n_steps and (should_stop() or time.monotonic() >= end):
                 break
-            yield number - before.iteration
+            yield None
         if number == self.n_steps:
-            state = finished(self.fit, state, streams.at(iteration=number))
-        yield Block(first_iteration=first, n_iterations=number - first + 1, state=_on_host(state))
+            state = {**state, **self.fit.result(state, streams.at(iteration=number))}
+        yield Block(
+            first_iteration=before.iteration + 1,
+            n_iterations=collected.n_iterations,
+            state=_on_host(state),
+            summary={SECONDS: time.monotonic() - collected.started},
+        )
 
     def _draws(
         self,
@@ -95,9 +96,9 @@ class Fitter(Job):
         before: BatchProgress,
         state: Mapping[str, Array],
         streams: Streams,
+        collected: Collected,
         should_stop: Callable[[], bool],
-    ) -> Iterator[Block | int]:
-        """Yield the number of draws after each piece, and at the end the block of these draws."""
+    ) -> Iterator[Block | None]:
         spec, first = self.store.spec, before.draws
         size = self.store.header.draws_per_chunk
         last = min(spec.kept_draws, first + size - first % size)
@@ -107,20 +108,21 @@ class Fitter(Job):
             piece = self._piece(batch, state, streams.at(iteration=self.n_steps + 1 + start), count)
             rows = slice(max(0, first - start), min(count, last - start))
             pieces.append({name: values[:, rows] for name, values in piece.items()})
-            done = start + rows.stop - first
+            collected.n_iterations = start + rows.stop - first
             if should_stop():
                 break
-            yield done
+            yield None
         together = {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]}
         yield Block(
             first_iteration=before.iteration + 1,
-            n_iterations=done,
+            n_iterations=collected.n_iterations,
             section="posterior",
             first_draw=first,
             positions=together.pop("positions"),
             precisions=together.pop("precisions"),
             stats=together,
             state=_on_host(state),
+            summary={SECONDS: time.monotonic() - collected.started},
         )
 
     def _piece(self, batch: int, state: Mapping[str, Array], streams: Streams, n: int) -> dict[str, Array]:
@@ -233,8 +235,3 @@ def _add_to_bin(bins: Array, number: int, objective: Array, *, n_steps: int) -> 
         bins[:, place] = objective
     else:
         bins[:, place] += (objective - bins[:, place]) / (number - first + 1)
-
-
-def finished(fit: Fit, state: Mapping[str, Array], streams: Streams) -> dict[str, Array]:
-    """Return the state after the last step, with the results of the fit."""
-    return {**state, **fit.result(state, streams)}

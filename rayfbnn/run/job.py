@@ -251,7 +251,6 @@ class Progress:
                 the others
     committed   whether everything up to `iteration` is in the store
     block_iterations, seconds  iterations done and seconds spent in the current block
-    commit_seconds  the part of `seconds` that its commit took
     other_kernel  kernel of the worker if it lacks the one that the run started with, otherwise ""
     """
 
@@ -269,7 +268,6 @@ class Progress:
     committed: bool
     worker: str = ""
     other_kernel: str = ""
-    commit_seconds: float = 0.0
 
     @property
     def is_complete(self) -> bool:
@@ -312,6 +310,7 @@ class Job(ABC):
     """
 
     other_kernel = ""
+    of_ladder: tuple[str, ...] = ()  # names of the arrays that a draw has beside its parameters
 
     def __init__(self, store: Store, *, worker: str = "") -> None:
         """Take the store; `worker` is the name in progress reports."""
@@ -331,23 +330,29 @@ class Job(ABC):
         if plan is None:
             yield self._progress(batch, last, None, Collected(), committed=True)
             return
+        collected = Collected(keep=plan.section is not None, of_ladder=self.of_ladder)
         try:
-            for result in self._block(batch, last, plan, should_stop):
-                if isinstance(result, Block):
-                    self.store.commit(batch, result)
-                else:
-                    yield result
+            for block in self._block(batch, last, plan, collected, should_stop):
+                if block is not None:
+                    self.store.commit(batch, block)
+                yield self._progress(batch, last, plan, collected, committed=block is not None)
         except StoreOvertakenError as exc:
             _log.info("%s", exc)
             yield self._progress(batch, self.store.commits.last(batch), None, Collected(), committed=True)
 
     @abstractmethod
     def _block(
-        self, batch: int, last: Record | None, plan: BlockPlan, should_stop: Callable[[], bool]
-    ) -> Iterator[Progress | Block]:
-        """Yield the progress of a block, the block to commit, and the progress once it is committed.
+        self,
+        batch: int,
+        last: Record | None,
+        plan: BlockPlan,
+        collected: Collected,
+        should_stop: Callable[[], bool],
+    ) -> Iterator[Block | None]:
+        """Yield None after each iteration but the last, and at the end the block to commit.
 
-        last  the record of the batch's last block; None before the first
+        last       the record of the batch's last block; None before the first
+        collected  counts the iterations, and what else progress tells
         """
 
     def _next_block(self, iteration: int) -> BlockPlan | None:

@@ -1,4 +1,4 @@
-"""The progress of a run: a live table on a terminal, plain lines elsewhere, or a log for programs."""
+"""The progress of a run: its status on a terminal, a line of it elsewhere, or a log for programs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from rayfbnn.errors import visible
+from rayfbnn.errors import RayFBNNError, visible
 from rayfbnn.output.printing import drawn_error, is_on_terminal, say, say_from_handler, standard_error
-from rayfbnn.run.estimate import Estimate, clock_time
+from rayfbnn.run.estimate import clock_time
+from rayfbnn.run.status import for_status, progress_line, status_of, status_text
 from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
-    from rich.table import Table
     from rich.text import Text
 
     from rayfbnn.run.job import Progress
+    from rayfbnn.run.status import Status
     from rayfbnn.store.storage.places import Place
     from rayfbnn.store.store import Store
 
 
-_SECONDS_BETWEEN_LINES = 5.0  # for each batch, without a terminal
+_SECONDS_BETWEEN_LINES = 5.0  # without a terminal
+_READING = 50  # seconds until a status is read again, for each second that reading it took
 _SECONDS_ELSEWHERE = 60.0  # between lines on the share of some work, without a terminal
 _SECONDS_TO_FORECAST, _LONG = 2.0, 20.0
 
@@ -56,15 +59,51 @@ class Display(Observer):
         say_from_handler(text)
 
 
-class LiveTable(Display):
-    """A table on standard error with one row for each batch, redrawn in place."""
+class _ShownStatus(Display):
+    """A display of the status of a run, which is read again at most once a second.
+
+    It is read from the headers of blocks, with a Store of its own, and with what the workers report. A status
+    that cannot be read ends no run: the next one is shown.
+    """
+
+    def __init__(self, store: Store, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run, self._clock = store, clock
+        self._latest: dict[int, Progress] = {}
+        self._status: Status | None = None
+        self._due = -math.inf
+
+    @cached_property
+    def _store(self) -> Store:
+        return for_status(self._run)
+
+    def update(self, progress: Progress) -> None:
+        """Hear of a batch, and show the status if it is due."""
+        self._latest[progress.batch] = progress
+        if self._clock() >= self._due:
+            self._read()
+
+    def _read(self) -> None:
+        started = self._clock()
+        with suppress(OSError, RayFBNNError):
+            self._status = status_of(self._store, latest=self._latest)
+        now = self._clock()
+        self._due = now + max(self._seconds, _READING * (now - started))
+
+    _seconds = 1.0  # between two readings
+
+    def __exit__(self, *error: object) -> None:
+        if self._latest:
+            self._read()
+
+
+class LiveTable(_ShownStatus):
+    """The text of `status` on standard error, redrawn in place."""
 
     def __init__(self, store: Store) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._estimate = Estimate(store)
-        self._latest: dict[int, Progress] = {}
+        super().__init__(store)
         self._note = ""
         self._live = Live(
             console=Console(file=drawn_error(), markup=False),
@@ -72,66 +111,35 @@ class LiveTable(Display):
             get_renderable=self._table,
         )
 
-    def update(self, progress: Progress) -> None:
-        """Show the progress of a batch in its row."""
-        self._estimate.hear(progress)
-        self._latest[progress.batch] = progress
-
     def note(self, text: str) -> None:
         """Show a line of text below the table."""
         self._note = text  # drawn with the table, because a separate line would break it
 
-    def _table(self) -> Table | Text:
-        from rich.table import Table
+    def _table(self) -> Text:
         from rich.text import Text
 
-        note = visible(self._note)  # a Text, because rich would read "[red]" as a colour
-        if not self._latest:
-            return Text(f"starting the workers {note}".strip())
-        table = Table(box=None, pad_edge=False, caption=Text(note), caption_justify="left")
-        rows = [self._estimate.row(progress) for _, progress in sorted(self._latest.items())]
-        for heading in rows[0]:
-            table.add_column(heading, justify="right")
-        for row in rows:
-            table.add_row(*row.values())
-        return table
+        shown = "starting the workers" if self._status is None else status_text(self._status)
+        # A Text, because rich would read "[red]" as a colour.
+        return Text("\n".join(map(visible, [*shown.split("\n"), self._note])).strip())
 
     def __enter__(self) -> Self:
         self._live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self._live.stop()
 
 
-class PlainLines(Display):
-    """Lines on standard error, at most one every five seconds for each batch that commits."""
+class PlainLines(_ShownStatus):
+    """The first line of `status` on standard error, at most every five seconds, and at the end."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        write: Callable[[str], Any] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._estimate = Estimate(store, clock)
-        self._write = write or say
-        self._clock = clock
-        self._written: dict[int, float] = {}
+    _seconds = _SECONDS_BETWEEN_LINES
 
-    def update(self, progress: Progress) -> None:
-        """Write a line for the batch, at most one every few seconds."""
-        self._estimate.hear(progress)
-        now = self._clock()
-        is_due = now - self._written.get(progress.batch, -math.inf) >= _SECONDS_BETWEEN_LINES
-        if progress.is_complete or (progress.committed and is_due):
-            self._written[progress.batch] = now
-            row = self._estimate.row(progress)
-            rate = f"{row.pop('draws/s')} draws/s"
-            if math.isnan(progress.acceptance):  # fits and sghmc accept nothing
-                del row["acceptance"]
-            first, *others, left = (f"{heading} {text}" for heading, text in row.items())
-            self._write(f"{first}: {', '.join((*others, rate, left))}")
+    def _read(self) -> None:
+        super()._read()
+        if self._status is not None:
+            say(progress_line(self._status))
 
 
 def display(store: Store, *, show: bool) -> Display:

@@ -181,16 +181,20 @@ class Loop:
     ) -> Iterator[tuple[Executor, list[Observer]]]:
         """Yield the executor and the observers of its progress; gather all batches at the end."""
         store = self._store
-        with (
-            display(store, show=options.progress) as shown,
+        with ExitStack() as stack:
+            shown = stack.enter_context(display(store, show=options.progress))
             # Later rounds run every batch.
-            self._executor(store.n_batches if self._in_rounds else n_batches, options) as executor,
-            stop_on_signal(partial(self._interrupt, executor), shown.note),
-            _stop_at(executor, deadline),
-            _logs(store, executor, options) as logs,
-            Gathering(store) as gathering,
-        ):
-            yield executor, [OtherKernels(store), shown, *logs, gathering]
+            n_batches = store.n_batches if self._in_rounds else n_batches
+            executor = stack.enter_context(self._executor(n_batches, options))
+            stack.enter_context(stop_on_signal(partial(self._interrupt, executor), shown.note))
+            stack.enter_context(_stop_at(executor, deadline))
+            observers: list[Observer] = [OtherKernels(store), shown]
+            if options.log_format == "json":
+                observers.append(stack.enter_context(JsonLog(store, lambda: executor.failures)))
+            if options.address is not None:
+                observers.append(stack.enter_context(RayMetrics(store, lambda: executor.failures)))
+            gathering = stack.enter_context(Gathering(store))
+            yield executor, [*observers, gathering]
             gathering.all()  # in this context, because a scheduler's second signal must not end it
 
     def _interrupt(self, executor: Executor) -> None:
@@ -235,7 +239,10 @@ def _advice_on_interrupt(store: Store) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_how_to_go_on(store)) from None
+        raise KeyboardInterrupt(
+            f"stopped: {store.done} of {store.spec.total_iterations} iterations of every chain are committed;"
+            f" continue with: rayfbnn resume {shlex.quote(str(store.path))}"
+        ) from None
 
 
 def run_rounds(store: Store, executor: Executor, *, last: int | None = None) -> Iterator[Progress]:
@@ -321,17 +328,6 @@ def _remark_on_batches(store: Store, workers: int | None) -> None:
 
 
 @contextmanager
-def _logs(store: Store, executor: Executor, options: RunOptions) -> Iterator[list[Observer]]:
-    with ExitStack() as stack:
-        logs: list[Observer] = []
-        if options.log_format == "json":
-            logs.append(stack.enter_context(JsonLog(store, lambda: executor.failures)))
-        if options.address is not None:
-            logs.append(stack.enter_context(RayMetrics(store, lambda: executor.failures)))
-        yield logs
-
-
-@contextmanager
 def _stop_at(executor: Executor, deadline: float) -> Iterator[None]:
     if math.isinf(deadline):
         yield
@@ -368,13 +364,6 @@ class OtherKernels(Observer):
                 progress.worker,
                 kernel,
             )
-
-
-def _how_to_go_on(store: Store) -> str:
-    return (
-        f"stopped: {store.done} of {store.spec.total_iterations} iterations of every chain are committed;"
-        f" continue with: rayfbnn resume {shlex.quote(str(store.path))}"
-    )
 
 
 _THREADS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from rayfbnn.run.job import (
     BlockPlan,
     Collected,
     Job,
-    Progress,
     names_in_summary,
     posterior_of_cases,
     seconds_of_block,
@@ -116,11 +115,7 @@ class Sampler(Job):
     On a device, the first iteration of the next block is launched before the draws of this block have left
     the device and are committed. It starts from the state that the store is about to have, and is dropped if
     another block is requested.
-
-    of_ladder  names of the arrays that a draw has beside its parameters; none without a ladder
     """
-
-    of_ladder: tuple[str, ...] = ()
 
     def __init__(
         self, store: Store, *, worker: str = "", transport: Transport | None = None, n_owners: int = 1
@@ -140,11 +135,15 @@ class Sampler(Job):
         self._first_steps: dict[int, _FirstStep] = {}  # by batch
 
     def _block(
-        self, batch: int, last: Record | None, plan: BlockPlan, should_stop: Callable[[], bool]
-    ) -> Iterator[Progress | Block]:
+        self,
+        batch: int,
+        last: Record | None,
+        plan: BlockPlan,
+        collected: Collected,
+        should_stop: Callable[[], bool],
+    ) -> Iterator[Block | None]:
         streams, n_blocks = self._streams(batch), 0 if last is None else last.progress.blocks
         end = time.monotonic() + seconds_of_block(self.store.spec, n_blocks)
-        collected = Collected(keep=plan.section is not None, of_ladder=self.of_ladder)
         iteration = self._iteration(plan, len(streams.chains))
         launched = self._first_steps.pop(batch, None)
         if launched is not None and launched.plan != plan:
@@ -159,16 +158,12 @@ class Sampler(Job):
             is_stopped = should_stop()
             if is_stopped or number == plan.last or time.monotonic() >= end:
                 break
-            yield self._progress(batch, last, plan, collected)
+            yield None
         collected.send_all(self._stored(state))
         next_step = None if is_stopped else self._launch_next(number, state, streams)
-        sampled = time.monotonic()
         yield collected.block(self.store.spec, plan)
         if next_step is not None:
             self._first_steps[batch] = next_step
-        commit_seconds = time.monotonic() - sampled
-        progress = self._progress(batch, last, plan, collected, committed=True)
-        yield replace(progress, commit_seconds=commit_seconds)
 
     def _launch_next(self, done: int, state: ChainState, streams: Streams) -> _FirstStep | None:
         """Launch the first iteration of the next block on a device, without waiting for its result."""

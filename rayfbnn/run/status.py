@@ -1,6 +1,7 @@
-"""The status of a run, from its store alone: the progress and speed of its batches, and who is at work.
+"""The status of a run: the progress and speed of its batches, and who is at work, as records and as text.
 
-Any machine that can read the store can ask. Nothing is locked or changed.
+Any machine that can read the store can ask. Nothing is locked or changed. A driver shows the same text as its
+progress, with what its workers have reported since the last commits.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ import math
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rayfbnn.errors import StoreError
+from rayfbnn.output.lines import table_text, width_up_to
 from rayfbnn.run.estimate import Pace, iterations_by_phase, n_at_work, relative_times, round_with_own_pace
+from rayfbnn.run.job import Progress
 from rayfbnn.store.hierarchy import METADATA
 from rayfbnn.store.locking import has_lock_open, read_holder
-from rayfbnn.store.records import SECONDS, Record
-from rayfbnn.store.rounds import stage_words
+from rayfbnn.store.records import SECONDS, BatchProgress, Record, RunUpdates
+from rayfbnn.store.rounds import round_of, round_words, stage_words
 from rayfbnn.store.store import Store
 
 _RECENT = 5  # number of blocks that determine the speed of a batch in a phase
@@ -44,6 +47,12 @@ class BatchStatus:
         Number of iterations that are committed.
     draws
         Number of committed draws of the posterior in each chain.
+    acceptance
+        Share of updates accepted in its last block; None before the first, and if nothing was proposed.
+    divergences, warmup_divergences
+        Number of updates that diverged in iterations kept for the posterior, and in all others.
+    stage
+        The round of tuning that it is in, such as "tuning 3/40"; None outside of rounds.
     seconds_since_commit
         Seconds since its last commit; None before the first commit, and if the times of the files cannot be
         those of the commits: in a copy of a store, or if the clocks of two machines disagree.
@@ -60,6 +69,10 @@ class BatchStatus:
     last_chain: int
     iteration: int
     draws: int
+    acceptance: float | None = None
+    divergences: int = 0
+    warmup_divergences: int = 0
+    stage: str | None = None
     seconds_since_commit: float | None = None
     seconds_of_block: float | None = None
     seconds_left: float | None = None
@@ -119,21 +132,36 @@ class Status:
 class _Course:
     """The course of a batch so far: its status without the time left, and the data for estimating that time.
 
+    updates    acceptances and divergences of its committed blocks
     committed  time of the last commit by the clock of the storage; None if it is not known
     is_copied  whether its files belong to a copy
     newest     seconds of the last block; None if its record does not say
     pace       pace of its recent blocks
+    is_ahead   whether a worker of this driver has done more than is committed
     """
 
     status: BatchStatus
+    updates: RunUpdates = RunUpdates()
     committed: float | None = None
     is_copied: bool = False
     newest: float | None = None
     pace: Pace = field(default_factory=Pace)
+    is_ahead: bool = False
 
 
-def status_of(store: Store, now: float | None = None) -> Status:
-    """Return the status of a store; `now` is the time in seconds since 1970."""
+def for_status(store: Store) -> Store:
+    """Open a run's store again, to read its status: without cases, and without the draws of blocks."""
+    return Store.open(store.path, fs=store.fs, check_records=False, headers_only=True)
+
+
+def status_of(
+    store: Store, now: float | None = None, *, latest: Mapping[int, Progress] | None = None
+) -> Status:
+    """Return the status of a store.
+
+    now     the time in seconds since 1970
+    latest  the latest progress of each batch at this process's workers, if this process is the driver
+    """
     now = time.time() if now is None else now
     total = store.spec.total_iterations
     made = store.fs.modified(store.path / METADATA)
@@ -142,11 +170,15 @@ def status_of(store: Store, now: float | None = None) -> Status:
         _course(store, store.commits.records(batch, seen=seen.get(batch)), batch, made, now)
         for batch in range(store.n_batches)
     ]
+    driver: tuple[str, int] | None = socket.gethostname(), os.getpid()
+    if latest is None:
+        driver = _driver(store, is_copied=any(course.is_copied for course in courses))
+    else:
+        courses = [_with_news(store, course, latest.get(course.status.batch)) for course in courses]
     batches = tuple(course.status for course in courses)
     complete = all(batch.iteration >= total for batch in batches)
-    driver = _driver(store, is_copied=any(course.is_copied for course in courses))
     at_work = False if driver is None else _is_at_work(driver, batches)
-    updates = store.updates().kept
+    updates = sum((course.updates for course in courses), RunUpdates()).kept
     return Status(
         path=str(store.path),
         total_iterations=total,
@@ -169,25 +201,53 @@ def status_if_driven(store: Store) -> Status | None:
 
 
 def _course(store: Store, records: list[Record], batch: int, made: float, now: float) -> _Course:
-    chains = store.header.batch_chains(batch)
-    common = {"batch": batch, "first_chain": chains[0], "last_chain": chains[-1]}
-    if not records:
-        return _Course(BatchStatus(**common, iteration=0, draws=0))
-    last = records[-1]
+    chains, last = store.header.batch_chains(batch), records[-1] if records else None
+    before = BatchProgress() if last is None else last.progress
+    updates = store.commits.updates_until(last)
+    n_accepted = before.last.get("n_accepted", 0.0)
+    current = round_of(store.tuning.rounds, before.iteration + 1)
+    status = BatchStatus(
+        batch,
+        chains[0],
+        chains[-1],
+        iteration=before.iteration,
+        draws=before.draws,
+        acceptance=before.last["accepted_sum"] / n_accepted if n_accepted else None,
+        divergences=updates.kept.divergences,
+        warmup_divergences=updates.warmup.divergences,
+        stage=None if current is None else round_words(store.tuning.rounds, current),
+    )
+    if last is None:
+        return _Course(status)
     committed: float | None = None
     with suppress(FileNotFoundError):  # the head is written at each commit, and never by gathering
         committed = store.fs.modified(store.commits.head_file(batch))
     is_copied = committed is not None and _is_copied(last, committed - made)
     if is_copied or (committed is not None and committed > now + _SKEW_SECONDS):  # or on a different clock
         committed = None
-    status = BatchStatus(
-        **common,
-        iteration=last.progress.iteration,
-        draws=last.progress.draws,
+    status = replace(
+        status,
         seconds_since_commit=None if committed is None else max(0.0, now - committed),
         seconds_of_block=_seconds_of_block(records),
     )
-    return _Course(status, committed, is_copied, _seconds_of_block([last]), _pace(store, records))
+    return _Course(status, updates, committed, is_copied, _seconds_of_block([last]), _pace(store, records))
+
+
+def _with_news(store: Store, course: _Course, news: Progress | None) -> _Course:
+    """Return the course with the iterations that a worker has done since the last commit."""
+    if news is None or news.iteration <= course.status.iteration:
+        return course
+    status = replace(
+        course.status,
+        iteration=news.iteration,
+        draws=news.draws,
+        acceptance=None if math.isnan(news.acceptance) else news.acceptance,
+        divergences=news.divergences,
+        warmup_divergences=news.warmup_divergences,
+    )
+    own_round = round_with_own_pace(store, news.iteration)
+    pace = course.pace.after(news.phase, news.seconds, news.block_iterations, own_round)
+    return replace(course, status=status, pace=pace, is_ahead=not news.committed)
 
 
 def _n_blocks(record: Record) -> int:
@@ -234,11 +294,11 @@ def _with_times_left(store: Store, courses: Sequence[_Course]) -> tuple[BatchSta
         """Return the seconds that one worker needs. A batch that has not started counts as like another."""
         pace = course.pace or known
         seconds, is_known = pace.seconds_of(store.spec, times, course.status.iteration + 1, total)
-        return seconds if is_known else math.nan
+        return seconds if is_known or (store.spec.fit is not None and seconds) else math.nan
 
     unfinished = [course for course in courses if course.status.iteration < total]
     commits = [(one.committed, one.newest or 0.0) for one in unfinished if one.committed is not None]
-    n_workers = n_at_work(commits)
+    n_workers = max(n_at_work(commits), sum(course.is_ahead for course in courses))
     all_together = sum(map(alone, unfinished)) / n_workers
     share = max(1.0, len(unfinished) / n_workers)
     statuses = []
@@ -307,3 +367,76 @@ def _is_zombie(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+_HEADINGS = (
+    "iteration",
+    "draws",
+    "acceptance",
+    "divergences",
+    "last commit",
+    "block takes",
+    "time left",
+)
+
+
+def status_text(status: Status) -> str:
+    """Return the line of the run, the line of its driver, and a table with a row for each batch."""
+    first = "chains" if status.stage is None else "ladders"
+    rows = [(first, *_HEADINGS), *(_batch_row(batch, status) for batch in status.batches)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    table = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+    if len(table[0]) > width_up_to(len(table[0])):
+        table = [table_text(rows[0], rows[1:])]
+    return "\n".join([progress_line(status), _driver_text(status), *table])
+
+
+def progress_line(status: Status) -> str:
+    """Return the line of a run: the share of its iterations that is done, and when it will be complete."""
+    return f"{status.path}: {_progress_text(status)}"
+
+
+def _progress_text(status: Status) -> str:
+    if status.complete:
+        of_each = "chain" if status.stage is None else "ladder"
+        return f"complete, {status.total_draws:,} draws of each {of_each}"
+    left = status.seconds_left
+    end = "" if left is None or status.at_work is not True else f", complete in {_time(left)}"
+    acceptance = "" if status.acceptance is None else f", acceptance {status.acceptance:.0%}"
+    stage = "" if status.stage is None else f", {status.stage}"
+    return f"{status.done:.1%} done{stage}{acceptance}, divergences {status.divergences}{end}"
+
+
+def _driver_text(status: Status) -> str:
+    if status.driver is None:
+        return "nobody is at work" if status.complete else "nobody is at work; continue with: rayfbnn resume"
+    if status.at_work is None:
+        return f"the last driver was {status.driver}; this machine cannot tell whether it is still at work"
+    if status.at_work:
+        return f"at work: {status.driver}"
+    return f"nobody is at work: {status.driver} was killed; continue with: rayfbnn resume"
+
+
+def _batch_row(batch: BatchStatus, status: Status) -> tuple[str, ...]:
+    ago = batch.seconds_since_commit
+    unknown = "unknown" if batch.iteration else "-"  # before the first commit nothing has been measured
+    no_time = "unknown" if status.at_work else "-"
+    return (
+        f"{batch.first_chain}-{batch.last_chain}",
+        f"{batch.iteration}/{status.total_iterations}{f', {batch.stage}' if batch.stage else ''}",
+        f"{batch.draws}/{status.total_draws}",
+        "-" if batch.acceptance is None else f"{batch.acceptance:.2f}",
+        f"{batch.divergences} (warm-up {batch.warmup_divergences})",
+        unknown if ago is None else f"{_time(ago)} ago",
+        unknown if batch.seconds_of_block is None else _time(batch.seconds_of_block),
+        no_time if batch.seconds_left is None else _time(batch.seconds_left),
+    )
+
+
+def _time(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3600, "h")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    if seconds >= 120:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -108,7 +108,7 @@ def test_a_run_that_loses_one_stream_ends_complete(
     assert ended(("run", folder / "run.toml", path, "--workers", 0), *streams) == 0
     assert Store.open(path).committed_draws == 10
     text = (tmp_path / "other").read_text()
-    assert ("chains 0-1" if stream == "stdout" else "5 chains of 10 draws") in text
+    assert ("complete, 10 draws of each" if stream == "stdout" else "5 chains of 10 draws") in text
 
 
 @pytest.mark.parametrize(

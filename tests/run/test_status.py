@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 import rayfbnn
 from rayfbnn import api, cli
 from rayfbnn.cli import commands
-from rayfbnn.describe.verb_results import status_text
 from rayfbnn.run.executor import job_of
-from rayfbnn.run.status import BatchStatus, Status, status_of
+from rayfbnn.run.job import Progress
+from rayfbnn.run.status import BatchStatus, Status, status_of, status_text
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import NO_SEAL, SEAL, SECONDS, BatchProgress, Block, seal
 from rayfbnn.store.store import Store
@@ -141,7 +141,7 @@ def test_a_copy_has_the_seconds_of_its_blocks_and_no_times_of_commits(tmp_path: 
     status = rayfbnn.status(tmp_path / "copy.zarr")
     assert {one.seconds_of_block for one in status.batches} == {BLOCK}
     assert {one.seconds_since_commit for one in status.batches} == {None}
-    assert status_text(status).splitlines()[-1].split()[3:5] == ["unknown", "30"]
+    assert status_text(status).splitlines()[-1].split()[-4:-1] == ["unknown", "30", "s"]
     assert "nobody is at work; continue with" in status_text(status)
 
 
@@ -368,6 +368,33 @@ def test_the_seconds_of_blocks_are_printed_and_in_json(tmp_path: Path) -> None:
     document = CliRunner().invoke(cli.app, ["status", str(tmp_path / "run.zarr"), "--json"])
     batches = json.loads(document.stdout)["batches"]
     assert [batch["seconds_of_block"] for batch in batches] == [BLOCK] * 3
+
+
+def test_a_driver_shows_what_its_workers_have_done_since_the_last_commit(tmp_path: Path) -> None:
+    """Two batches are at work: a block of the first is committed, and nothing of the others."""
+    changes = {"phase": [{"iterations": 10, "operations": [{"op": "heatbath"}]}]}
+    store = small_run(tmp_path, [1, 0, 0], 40.0, **changes)
+    common: dict[str, Any] = {"total_iterations": 10, "total_draws": 10, "phase": 0, "divergences": 3}
+    latest = {
+        batch: Progress(
+            batch,
+            iteration=iteration,
+            draws=iteration,
+            acceptance=0.876,
+            warmup_divergences=1,
+            block_iterations=2,
+            seconds=20.0,
+            committed=False,
+            **common,
+        )
+        for batch, iteration in ((0, 6), (1, 2))
+    }
+    status = status_of(store, now=START + 1, latest=latest)
+    assert [one.iteration for one in status.batches] == [6, 2, 0] and status.at_work is True
+    # Ten seconds an iteration: 40, 80 and 100 for one worker, and two are at work on three batches.
+    assert [one.seconds_left for one in status.batches] == pytest.approx([60.0, 110.0, 110.0])
+    row = status_text(status).splitlines()[-3]
+    assert "6/10" in row and "0.88  3 (warm-up 1)" in row
 
 
 def test_watching_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.job import Progress
 from rayfbnn.run.running import run_rounds, unfinished_batches
 from rayfbnn.run.sampler import Sampler
+from rayfbnn.run.status import status_of
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import NO_SEAL, SEAL, seal
 from rayfbnn.store.rounds import MOST_ROUNDS, n_finished, round_of, rounds
@@ -312,20 +313,15 @@ def test_show_says_what_is_automatic_and_what_was_found(tmp_path: Path, undistur
         assert f": {tuned.steps} steps, stepsize {tuned.stepsize:.4g}, acceptance rate 0." in text
 
 
-def test_progress_shows_the_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from rayfbnn.run.progress import PlainLines
-
-    store, lines = in_memory(tuned_spec(tmp_path)), list[str]()
-    clock = iter(range(0, 10**6, 10))
-    shown = PlainLines(store, write=lines.append, clock=lambda: next(clock))
+def test_status_shows_the_round(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "run.zarr", tuned_spec(tmp_path))
     with store.lock(), InProcess() as executor:
-        executor._sampler = Sampler(store)
+        stages = {}
         for latest in run_rounds(store, executor):
-            shown.update(latest)
-    assert "iteration 1/13, tuning 1/7," in lines[0]
-    assert any("iteration 7/13, tuning 7/7," in line for line in lines)
-    assert "iteration 13/13, draws" in lines[-1]
-    assert all("nan" not in line for line in lines)
+            if latest.committed:
+                (batch, *_) = status_of(store).batches
+                stages[batch.iteration] = batch.stage
+    assert stages[1] == "tuning 2/7" and stages[6] == "tuning 7/7" and stages[13] is None
 
 
 @pytest.mark.parametrize("change", ["flip", "delete"])

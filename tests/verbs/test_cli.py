@@ -119,7 +119,7 @@ def test_json_is_all_there_is_on_standard_output(
 
 def test_lines_of_progress_go_to_standard_error(folder: Path, tmp_path: Path) -> None:
     result = rayfbnn("sample", folder / "run.toml", tmp_path / "run.zarr", "--workers", 0)
-    assert "chains 0-1: iteration 18/18, draws 10/10, acceptance" in result.stderr
+    assert "run.zarr: complete, 10 draws of each chain\n" in result.stderr
     assert "chains" not in result.stdout.splitlines()[1:]
     assert_same_draws(tmp_path / "run.zarr", folder / "run.zarr")
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import rayfbnn
 from rayfbnn import cli
-from rayfbnn.run.running import _how_to_go_on
+from rayfbnn.run.running import _advice_on_interrupt
 from rayfbnn.store.hierarchy import METADATA
 from rayfbnn.store.storage.places import as_typed, near
 from rayfbnn.store.store import Store
@@ -109,7 +109,9 @@ def test_a_place_in_a_command_is_one_word(name: str, tmp_path: Path, monkeypatch
 def test_the_command_to_go_on_can_be_pasted(tmp_path: Path) -> None:
     path = tmp_path / "my run.zarr"
     rayfbnn.sample(small_spec(tmp_path), path, workers=0, progress=False)
-    command = _how_to_go_on(Store.open(path)).partition("continue with: ")[2]
+    with pytest.raises(KeyboardInterrupt) as raised, _advice_on_interrupt(Store.open(path)):
+        raise KeyboardInterrupt
+    command = str(raised.value).partition("continue with: ")[2]
     assert shlex.split(command) == ["rayfbnn", "resume", str(path)]
     diagnosis = rayfbnn.diagnose(path)
     commands = [text.partition("continue with: ")[2] for text in str(diagnosis).splitlines()]

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from rayfbnn import api
-from rayfbnn.describe.verb_results import bench_text, status_text
+from rayfbnn.describe.verb_results import bench_text
 from rayfbnn.errors import StoreError
-from rayfbnn.run.estimate import Estimate, usual_settings
+from rayfbnn.run.estimate import usual_settings
 from rayfbnn.run.executor import InProcess
 from rayfbnn.run.running import run_rounds
+from rayfbnn.run.status import status_text
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
 from rayfbnn.timing.forecast import forecast as forecast_of
@@ -88,15 +89,10 @@ def test_lines_of_progress_name_ladders(tmp_path: Path, capsys: pytest.CaptureFi
     spec = ladder_spec(tmp_path)
     api.sample(spec, tmp_path / "run.zarr", workers=0)
     lines = capsys.readouterr().err
-    assert "ladders 0-1: iteration 69/69, draws 9/9" in lines and "ladders 2-3: " in lines
+    assert "% done, " in lines and "run.zarr: complete, 9 draws of each ladder\n" in lines
     assert "chains" not in lines
     shown = api.show(tmp_path / "run.zarr")
     assert "4 ladders, 9 draws each" in shown and "  ladders 2-3: iteration 69 of 69" in shown
-
-
-def test_the_table_of_progress_names_ladders(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "run.zarr", ladder_spec(tmp_path))
-    assert Estimate(store)._word == "ladders"
 
 
 def test_an_estimator_fits_ladders_and_continues_them(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from rayfbnn.run.job import Progress
 from rayfbnn.run.on_ray import metrics
 from rayfbnn.run.on_ray.metrics import RayMetrics, warn_without_agent
 from rayfbnn.run.sampler import Sampler
@@ -76,55 +75,48 @@ def totals(told: type[Recorder]) -> dict[str, float]:
     return {name: sum(series.values()) for name, series in told.values.items()}
 
 
-def run_to_end(store: Store, observer: RayMetrics) -> Progress:
+def run_blocks(store: Store, n_blocks: int) -> None:
+    """Run so many blocks of each batch; the small run has seven."""
     sampler = Sampler(store, worker="here")
-    while any(store.progress(batch).iteration < 18 for batch in range(store.n_batches)):
-        for batch in range(store.n_batches):
-            for progress in sampler.run_block(batch):
-                observer.update(progress)
-    return progress
+    for batch in range(store.n_batches):
+        for _ in range(n_blocks):
+            list(sampler.run_block(batch))
 
 
-def test_metrics_count_what_is_committed(tmp_path: Path, told: type[Recorder]) -> None:
+def test_metrics_count_what_is_committed_meanwhile(tmp_path: Path, told: type[Recorder]) -> None:
     store, failures = make_store(tmp_path / "run.zarr", small_spec(tmp_path)), 0
+    run_blocks(store, 4)
+    before = [store.progress(batch) for batch in range(store.n_batches)]
     with RayMetrics(store, lambda: failures) as observer:
-        progress = run_to_end(store, observer)
+        run_blocks(store, 1)
         failures = 2
-        observer.update(replace(progress, block_iterations=1, acceptance=0.5, divergences=3))
-    n_blocks = sum(store.commits.n_blocks(batch) for batch in range(store.n_batches))
+        observer._tell()
+        assert min(told.values["rayfbnn_seconds_behind"].values()) > 0
+        n_calls = told.n_calls
+        observer._tell()
+        assert told.n_calls == n_calls + 2 * store.n_batches  # no counter is told that nothing has changed
+        run_blocks(store, 10)
     found = totals(told)
-    assert found["rayfbnn_iterations"] == 5 * 18 + 1  # of the five chains, and of the made-up block
-    assert found["rayfbnn_draws"] == 5 * 10 + 1
-    assert found["rayfbnn_commits"] == n_blocks + 1
-    assert (found["rayfbnn_failures"], found["rayfbnn_divergences"]) == (2, 3)
+    assert found["rayfbnn_iterations"] == 5 * (18 - before[0].iteration)
+    assert found["rayfbnn_draws"] == 5 * (10 - before[0].draws)
+    blocks = [store.commits.n_blocks(batch) for batch in range(store.n_batches)]
+    assert found["rayfbnn_commits"] == sum(blocks) - sum(one.blocks for one in before)
+    assert found["rayfbnn_failures"] == 2
     assert len(told.values["rayfbnn_acceptance"]) == store.n_batches
     assert set(told.values["rayfbnn_seconds_behind"].values()) == {0.0}  # nobody waits any more
 
 
-def test_a_resumed_run_counts_only_divergences_of_its_own(tmp_path: Path, told: type[Recorder]) -> None:
-    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
-    with RayMetrics(store, lambda: 0) as observer:
-        progress = run_to_end(store, observer)
-    before = store.commits.updates_until(store.commits.last(progress.batch)).kept.divergences
-    with RayMetrics(Store.open(store.path), lambda: 0) as observer:
-        observer.update(replace(progress, block_iterations=1, divergences=before + 7))
-    assert totals(told)["rayfbnn_divergences"] == 7
-
-
-def test_ray_is_told_now_and_then_whatever_workers_say(
+def test_a_resumed_run_counts_only_divergences_of_its_own(
     tmp_path: Path, told: type[Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand commits of a batch are one call for each metric, once the run ends."""
-    monkeypatch.setattr(metrics, "_SECONDS", 3600.0)
-    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
-    with RayMetrics(store, lambda: 0) as observer:
-        (*_, progress) = Sampler(store).run_block(0)
-        for _ in range(1000):
-            observer.update(progress)
-            observer.update(replace(progress, committed=False))
-        assert told.n_calls == 0
-    assert told.n_calls == 4  # iterations, commits, acceptance, and the seconds
-    assert totals(told)["rayfbnn_commits"] == 1000
+    store, read = make_store(tmp_path / "run.zarr", small_spec(tmp_path)), metrics.status_of
+    counts = iter((4, 11))
+    monkeypatch.setattr(
+        metrics, "status_of", lambda *_, **given: replace(read(*_, **given), divergences=next(counts))
+    )
+    with RayMetrics(store, lambda: 0):
+        pass
+    assert totals(told)["rayfbnn_divergences"] == 7
 
 
 def test_the_seconds_grow_while_no_worker_says_anything(
@@ -132,27 +124,14 @@ def test_the_seconds_grow_while_no_worker_says_anything(
 ) -> None:
     monkeypatch.setattr(metrics, "_SECONDS", 0.02)
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
-    with RayMetrics(store, lambda: 0) as observer:
-        (*_, progress) = Sampler(store).run_block(1)
-        observer.update(progress)
+    run_blocks(store, 1)
+    with RayMetrics(store, lambda: 0):
         seen = set[float]()
         deadline = time.monotonic() + 30
         while len(seen) < 4 and time.monotonic() < deadline:
             seen |= set(told.values["rayfbnn_seconds_behind"].values())
             time.sleep(0.01)
         assert len(seen) >= 4 and max(seen) > 0
-
-
-def test_a_batch_that_is_complete_is_not_behind(tmp_path: Path, told: type[Recorder]) -> None:
-    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
-    observer = RayMetrics(store, lambda: 0)
-    (*_, progress) = Sampler(store).run_block(0)
-    observer.update(replace(progress, batch=1))
-    observer.update(replace(progress, iteration=18))
-    time.sleep(0.01)
-    observer._tell()
-    behind = {dict(tags)["batch"]: value for tags, value in told.values["rayfbnn_seconds_behind"].items()}
-    assert behind["0"] == 0 < behind["1"]
 
 
 @pytest.mark.parametrize(
