@@ -15,7 +15,7 @@ import numpy as np
 
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
-from rayfbnn.errors import RayFBNNError, WorkerError
+from rayfbnn.errors import WorkerError
 from rayfbnn.reduce.tile import KEPT_BYTES, DrawBlock, Reader, Tile, Unit, units_of
 from rayfbnn.run.on_ray.cluster import (
     WORKER_ENVIRONMENT,
@@ -24,7 +24,7 @@ from rayfbnn.run.on_ray.cluster import (
     result_alone_on_stdout,
     stop_ray,
 )
-from rayfbnn.run.on_ray.nodes import Waiting
+from rayfbnn.run.on_ray.nodes import Waiting, cause_of_task
 
 _CASES_OF_A_JOB = {"cpu": 512, "gpu": 8192}  # at least, and at most 16 times as many where draws are few
 _EVALUATIONS = 4_000_000  # of networks that a task has then; Ray takes a millisecond or two for each task
@@ -265,10 +265,7 @@ class OnRay:
                 self._room.note(0, self._n_workers)
             return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as exc:
-            cause = exc.cause if hasattr(exc, "cause") else None
-            if isinstance(cause, RayFBNNError):
-                raise cause from None
-            raise
+            raise cause_of_task(exc) from None
         except self._ray.exceptions.RayError as exc:
             raise WorkerError(f"a task of the reduction failed on Ray: {first_line(exc)}") from exc
 

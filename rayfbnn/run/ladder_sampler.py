@@ -14,10 +14,9 @@ from rayfbnn.errors import StoreCorruptError
 from rayfbnn.mcmc.automatic import fixed_point_sums
 from rayfbnn.mcmc.ladder import iteration as exchanges
 from rayfbnn.mcmc.ladder.adaptation import MeasuredLadders, moved
-from rayfbnn.mcmc.ladder.iteration import LadderIteration
-from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, Path, started
+from rayfbnn.mcmc.ladder.records import LadderInfo, LadderSettings, LadderState, started
 from rayfbnn.mcmc.ladder.starts import annealing, filled
-from rayfbnn.mcmc.schedule import Iteration, IterationInfo
+from rayfbnn.mcmc.schedule import IterationInfo
 from rayfbnn.model.ladder_path import path_of
 from rayfbnn.run.job import BlockPlan, Collected
 from rayfbnn.run.sampler import Sampler, densities_of
@@ -39,7 +38,6 @@ class LadderSampler(Sampler):
     """
 
     def __init__(self, store: Store, *, worker: str = "") -> None:
-        """Put the data of the run on its device; `worker` is the name in progress reports."""
         super().__init__(store, worker=worker)
         assert store.spec.ladder is not None
         self.most_levels = store.spec.ladder.most_levels
@@ -70,11 +68,13 @@ class LadderSampler(Sampler):
     def _warming_up(
         self, plan: BlockPlan, settings: LadderSettings | None, n_ladders: int
     ) -> Callable[[WarmUp, Streams], tuple[WarmUp, Warmed]]:
-        spec, annealed, n_levels = self.store.spec, None, 0
+        """Return an iteration of the default schedule for even ladders, and of annealing for the others."""
+        spec, path, most_levels = self.store.spec, self.path, self.most_levels
+        chains, annealed, n_levels = self._iteration_of_chains(plan), None, 0
         if settings is not None:
             first, n_levels = self.store.tuning.first_of_annealing, settings.n_levels
             annealed = annealing(
-                self.path,
+                path,
                 spec.phase[-1].operations,
                 settings,
                 n_ladders=n_ladders // 2,
@@ -82,26 +82,38 @@ class LadderSampler(Sampler):
                 first=first,
                 advance=self.advance,
             )
-        return partial(
-            warmed_up,
-            chains=self._iteration_of_chains(plan),
-            annealed=annealed,
-            n_levels=n_levels,
-            measured=self.path if annealed is None and plan.phase == spec.annealing_phase else None,
-            most_levels=self.most_levels,
-        )
+        is_measured = annealed is None and plan.phase == spec.annealing_phase
+
+        def iteration(state: WarmUp, streams: Streams) -> tuple[WarmUp, Warmed]:
+            moved_chains, info = chains(state.chains, of_starts(streams, most_levels))
+            rows = state.annealed
+            if annealed is not None:
+                assert rows is not None
+                rows = annealed(rows, of_levels(streams, range(n_levels), most_levels, parity=1))
+            starts = None
+            if is_measured:
+                precisions = moved_chains.precisions
+                starts = LadderStarts(len(precisions), fixed_point_sums(path.log_precisions(precisions)))
+            return WarmUp(moved_chains, rows), Warmed(info, starts)
+
+        return iteration
 
     def _exchanging(
         self, plan: BlockPlan, settings: LadderSettings | None, n_ladders: int
     ) -> Callable[[LadderState, Streams], tuple[LadderState, Exchanged]]:
+        """Return an iteration of exchanges, with measurements in the rounds of tuning."""
         assert settings is not None
-        operations = self.store.spec.phase[plan.phase].operations
-        iteration = exchanges.build(
-            self.path, operations, settings, n_ladders=n_ladders, advance=self.advance
-        )
+        operations, most_levels = self.store.spec.phase[plan.phase].operations, self.most_levels
+        exchange = exchanges.build(self.path, operations, settings, n_ladders=n_ladders, advance=self.advance)
         is_measured = round_of(self.store.tuning.rounds, plan.first) is not None
-        measured = settings if is_measured else None
-        return partial(exchanged, iteration=iteration, measured=measured, most_levels=self.most_levels)
+
+        def iteration(state: LadderState, streams: Streams) -> tuple[LadderState, Exchanged]:
+            state, info = exchange(state, of_levels(streams, range(state.n_levels), most_levels))
+            of_tops = IterationInfo(info.accepted[:, -1] + 0.0, info.energy_change[:, -1], _diverged(info))
+            measured = LadderMeasured(settings, MeasuredLadders.of(info)) if is_measured else None
+            return state, Exchanged(info, of_tops, measured)
+
+        return iteration
 
     def _launch_next(self, done: int, state: Any, streams: Streams) -> None:
         """Launch nothing ahead: the number of levels may change where a block ends."""
@@ -323,49 +335,6 @@ class Exchanged:
     of_ladders: LadderInfo
     of_tops: IterationInfo
     measured: LadderMeasured | None
-
-
-def warmed_up(
-    state: WarmUp,
-    streams: Streams,
-    *,
-    chains: Iteration,
-    annealed: Callable[[ChainState, Streams], ChainState] | None,
-    n_levels: int,
-    measured: Path | None,
-    most_levels: int,
-) -> tuple[WarmUp, Warmed]:
-    """Run an iteration of the default schedule for even ladders, and one of annealing for the others.
-
-    streams   of the whole batch
-    annealed  None before annealing begins
-    measured  the path whose noise is measured in the chains, or None
-    """
-    moved_chains, info = chains(state.chains, of_starts(streams, most_levels))
-    rows = state.annealed
-    if annealed is not None:
-        assert rows is not None
-        rows = annealed(rows, of_levels(streams, range(n_levels), most_levels, parity=1))
-    starts = None
-    if measured is not None:
-        precisions = moved_chains.precisions
-        starts = LadderStarts(len(precisions), fixed_point_sums(measured.log_precisions(precisions)))
-    return WarmUp(moved_chains, rows), Warmed(info, starts)
-
-
-def exchanged(
-    state: LadderState,
-    streams: Streams,
-    *,
-    iteration: LadderIteration,
-    measured: LadderSettings | None,
-    most_levels: int,
-) -> tuple[LadderState, Exchanged]:
-    """Run an iteration of exchanges; `measured` has its settings if they are measured."""
-    state, info = iteration(state, of_levels(streams, range(state.n_levels), most_levels))
-    of_tops = IterationInfo(info.accepted[:, -1] + 0.0, info.energy_change[:, -1], _diverged(info))
-    measurements = None if measured is None else LadderMeasured(measured, MeasuredLadders.of(info))
-    return state, Exchanged(info, of_tops, measurements)
 
 
 def _diverged(info: LadderInfo) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,15 +99,6 @@ def _target(
     return posterior, RingAdvance(), kernel
 
 
-@dataclass(frozen=True, eq=False)
-class _FirstStep:
-    """Result of the first iteration of a block, launched while the previous block was being committed."""
-
-    plan: BlockPlan
-    state: ChainState
-    info: schedule.IterationInfo
-
-
 class Sampler(Job):
     """The job of a worker that runs chains: their posterior on the device, and the iteration of each phase.
 
@@ -132,7 +122,8 @@ class Sampler(Job):
         self.other_kernel = "" if choose.is_available(store.root.kernel) else self.kernel
         # By phase, the iteration of the latest round. Only one, because it holds the buffers of its updates.
         self._iterations: dict[int, tuple[int, schedule.Iteration]] = {}
-        self._first_steps: dict[int, _FirstStep] = {}  # by batch
+        # By batch, the plan of its next block, and the result of the first iteration, launched already.
+        self._launched: dict[int, tuple[BlockPlan, ChainState, schedule.IterationInfo]] = {}
 
     def _block(
         self,
@@ -145,14 +136,11 @@ class Sampler(Job):
         streams, n_blocks = self._streams(batch), 0 if last is None else last.progress.blocks
         end = time.monotonic() + seconds_of_block(self.store.spec, n_blocks)
         iteration = self._iteration(plan, len(streams.chains))
-        launched = self._first_steps.pop(batch, None)
-        if launched is not None and launched.plan != plan:
-            launched = None
-        state = self._load(last, streams) if launched is None else launched.state
+        planned, state, info = self._launched.pop(batch, (None, None, None))
+        if planned != plan:
+            state, info = self._load(last, streams), None
         for number in range(plan.first, plan.last + 1):
-            if launched is not None and number == plan.first:
-                info = launched.info
-            else:
+            if number > plan.first or info is None:
                 state, info = iteration(state, streams.at(iteration=number))
             self._collect(collected, state, info, streams.at(iteration=number))
             is_stopped = should_stop()
@@ -163,9 +151,11 @@ class Sampler(Job):
         next_step = None if is_stopped else self._launch_next(number, state, streams)
         yield collected.block(self.store.spec, plan)
         if next_step is not None:
-            self._first_steps[batch] = next_step
+            self._launched[batch] = next_step
 
-    def _launch_next(self, done: int, state: ChainState, streams: Streams) -> _FirstStep | None:
+    def _launch_next(
+        self, done: int, state: ChainState, streams: Streams
+    ) -> tuple[BlockPlan, ChainState, schedule.IterationInfo] | None:
         """Launch the first iteration of the next block on a device, without waiting for its result."""
         spec = self.store.spec
         following = self._next_block(done)
@@ -176,7 +166,7 @@ class Sampler(Job):
             return None
         try:
             iteration = self._iteration(following, len(streams.chains))
-            return _FirstStep(following, *iteration(state, streams.at(iteration=following.first)))
+            return following, *iteration(state, streams.at(iteration=following.first))
         except Exception:  # of any kind: this block must still be committed, and the next one raises it again
             _log.debug("the next block could not be launched", exc_info=True)
             return None

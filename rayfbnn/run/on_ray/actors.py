@@ -14,13 +14,14 @@ from rayfbnn.ring.transport import Owner
 from rayfbnn.run.executor import follow_length, job_of, worker_name
 from rayfbnn.run.in_parts import parts_of_run
 from rayfbnn.run.job import Job, Progress
-from rayfbnn.run.on_ray.transport import Division, RayTransport
+from rayfbnn.run.on_ray.transport import RayTransport, RemoteOwner
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
 
 _ASK_AGAIN_SECONDS = 1.0
 
 Question: TypeAlias = Literal["ready", "block", "latest"]
+Owning: TypeAlias = tuple[RemoteOwner, ...] | None
 
 
 @dataclass(eq=False)
@@ -90,15 +91,12 @@ class Actors:
                 self._pending[actor.handle.ready.remote()] = (actor, "ready")
 
     def ask_for_block(
-        self, actor: Actor, batch: Any, division: Division | None = None, *, until: int | None = None
+        self, actor: Actor, batch: Any, owners: Owning = None, *, until: int | None = None
     ) -> None:
-        """Let an actor run the next block of a batch, in a run of at least `until` iterations.
-
-        Its chains travel if a division is given.
-        """
+        """Let an actor run the next block of a batch; the arguments are those of `Worker.run_block`."""
         actor.batch = batch
         run_block = actor.handle.run_block.options(num_returns="streaming")
-        self._pending[run_block.remote(batch, division, until)] = actor, "block"
+        self._pending[run_block.remote(batch, owners, until)] = actor, "block"
 
     def ask_for_latest(self, actor: Actor) -> None:
         """Ask an actor for its latest progress."""
@@ -171,7 +169,7 @@ def current_node() -> str:
 class PartsWorker:
     """The work of an actor that owns parts.
 
-    Its only state is its cases and its division. It reads cases when they are needed, so Ray may restart it.
+    Its only state is its cases. It reads them when they are needed, so Ray may restart it.
     """
 
     def __init__(self, store_path: str, node: Callable[[], str] = lambda: "", niceness: int = 0) -> None:
@@ -179,7 +177,6 @@ class PartsWorker:
         os.nice(max(0, niceness - os.nice(0)))
         self._store_path, self._node = store_path, node
         self._owner = Owner()
-        self._division: Division | None = None
 
     def ready(self) -> str:
         """Return the node of this worker, once it is up."""
@@ -192,28 +189,16 @@ class PartsWorker:
             self._owner.add(parts_of_run(Store.open(self._store_path), missing))
             give_back_freed_memory()
 
-    def follow(self, division: Division, parts: Collection[int]) -> None:
-        """Adopt a new division, and keep only the parts that this worker has in it."""
-        self._division = division
+    def keep(self, parts: Collection[int]) -> None:
+        """Drop all other parts."""
         self._owner.keep(parts)
 
-    def division(self) -> Division | None:
-        """Return the latest division that this worker was told about."""
-        return self._division
-
-    def forward(
-        self, message: Message, parts: Sequence[int], number: int
-    ) -> tuple[bool | Division, Message | None]:
+    def forward(self, message: Message, parts: Sequence[int]) -> tuple[bool, Message | None]:
         """Make all visits that are due here. Return whether the message continues, and the message.
 
-        A home that knows an older division gets the latest one instead.
-
-        parts   the parts of this worker, as the home knows them
-        number  number of the division that the home knows
+        parts  the parts of this worker, of which one that was restarted has none yet
         """
-        if self._division is not None and number < self._division.number:
-            return self._division, None
-        self.hold(parts)  # a restarted worker has none
+        self.hold(parts)
         forwarded = self._owner.forward(message, parts)
         return forwarded is not None, forwarded
 
@@ -253,20 +238,17 @@ class Worker:
         """Return the worker's host and process id, and its node, once it is up."""
         return worker_name(), self._node()
 
-    def run_block(
-        self, batch: int, division: Division | None = None, until: int | None = None
-    ) -> Iterator[Progress]:
+    def run_block(self, batch: int, owners: Owning = None, until: int | None = None) -> Iterator[Progress]:
         """Run and commit the batch's next block. Yield progress twice a second, and after the commit.
 
-        division  division of the training cases among owners; if given, chains travel to the owners, and the
-                  worker has no cases
-        until     iterations that the run has at least; it may have become longer since the last block
+        owners  the owners of the training cases; if given, chains travel to them, and the worker has no cases
+        until   iterations that the run has at least; it may have become longer since the last block
         """
         if self._sampler is None:  # not in __init__, where Ray hides the cause of an error
-            self._sampler = self._job(division)
+            self._sampler = self._job(owners)
             give_back_freed_memory()  # used for reading the cases
-        elif self._transport is not None and division is not None:
-            self._transport.adopt(division)
+        elif self._transport is not None and owners is not None:
+            self._transport.adopt(owners)
         follow_length(self._sampler, until)
         self._is_finishing, reported = False, time.monotonic()
         self._steps = self._sampler.run_block(
@@ -277,13 +259,12 @@ class Worker:
                 reported = time.monotonic()
                 yield self._latest
 
-    def _job(self, division: Division | None) -> Job:
+    def _job(self, owners: Owning) -> Job:
         store = Store.open(self._store_path)
-        if division is None:
+        if owners is None:
             return job_of(store, worker=worker_name())
-        self._transport = RayTransport(division)
-        n_owners = len(division.owners)
-        return job_of(store, worker=worker_name(), transport=self._transport, n_owners=n_owners)
+        self._transport = RayTransport(owners)
+        return job_of(store, worker=worker_name(), transport=self._transport, n_owners=len(owners))
 
     def should_stop(self) -> bool:
         """Return True to stop. This is called after every iteration; tests kill or delay a worker here."""

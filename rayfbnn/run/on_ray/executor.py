@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
-from rayfbnn.errors import RayFBNNError, WorkerError, at_most_ten
+from rayfbnn.errors import WorkerError, at_most_ten
 from rayfbnn.run.on_ray.actors import NEWS_SECONDS, Actor, Actors, Question, Worker
 from rayfbnn.run.on_ray.cluster import (
     WORKER_ENVIRONMENT,
@@ -25,6 +25,7 @@ from rayfbnn.run.on_ray.nodes import (
     Deadline,
     NodeWatch,
     Waiting,
+    cause_of_task,
     kill_processes,
     workers_in_words,
 )
@@ -79,6 +80,7 @@ class RayExecutor:
         may_grow = address is not None and workers is None
         is_divided = n_parts > 1 and (may_grow or self._wanted_owners() > 1)
         self._owners = Owners(self._ray, n_parts, environment) if is_divided else None
+        self._is_dividing = False  # whether all chains are on their way home, for another division of parts
         # Homes of chains that travel to owners of parts wait most of the time.
         cpus = 0 if is_divided else 1
         self._actors = Actors(self._ray, worker_class, environment, cpus=cpus, gpus=gpus_per_worker)
@@ -189,14 +191,34 @@ class RayExecutor:
         """Start as many actors as there is work and room for, or as many as were requested."""
         if self._stop.is_set() or self._watch.seconds_silent() > _DOUBT_SECONDS:
             return
-        if self._owners is not None:
-            self._owners.follow(self._watch.nodes, self._wanted_owners())
+        self._follow_owners()
         n_staying = sum(not actor.is_leaving for actor in self._actors)
         wanted = min(self._wanted_workers(), len(self._waiting) + self._n_busy)
         if wanted > n_staying:
             self._room.starting()
         for _ in range(wanted - n_staying):
             self._actors.start(store_path)
+
+    def _follow_owners(self) -> None:
+        """Let the owners of parts follow the nodes, and divide the parts anew once all chains are at home.
+
+        Homes that wait for an owner that is not up may wait for long. They are ended, and others compute
+        their blocks again.
+        """
+        if self._owners is None:
+            return
+        self._owners.follow(self._watch.nodes, self._wanted_owners())
+        was_dividing, self._is_dividing = self._is_dividing, self._owners.is_read
+        if self._is_dividing and not was_dividing:
+            self._actors.stop_blocks()
+        if self._is_dividing and self._owners.has_lost_parts:
+            for actor in self._actors:
+                if actor.batch is not None:
+                    self._put_back(actor)
+                    self._actors.remove(actor)
+        if self._is_dividing and not self._n_busy:
+            self._owners.divide(self._watch.nodes)
+            self._is_dividing = False
 
     def _say_what_waits(self) -> None:
         """Say what the workers that have not started wait for; with owners of parts, what these wait for."""
@@ -224,10 +246,11 @@ class RayExecutor:
         return min(self.n_workers, self._watch.nodes.room)
 
     def _give_work(self) -> None:
+        owners = None if self._owners is None else self._owners.present
         for actor in self._actors:
-            if self._waiting and actor.is_ready and not actor.is_leaving and actor.batch is None:
-                division = None if self._owners is None else self._owners.division
-                self._actors.ask_for_block(actor, self._waiting.popleft(), division, until=self._until)
+            is_free = actor.is_ready and not actor.is_leaving and actor.batch is None
+            if self._waiting and is_free and not self._is_dividing:
+                self._actors.ask_for_block(actor, self._waiting.popleft(), owners, until=self._until)
 
     def _receive(self, reference: Any, actor: Actor, question: Question) -> Any:
         from ray.exceptions import ActorUnavailableError, RayError, RayTaskError, TaskCancelledError
@@ -239,9 +262,7 @@ class RayExecutor:
             return None
         except RayTaskError as exc:  # the worker is alive; the code that it ran raised
             self._actors.let_finish(_FINISH_SECONDS)
-            if isinstance(exc.cause, RayFBNNError):
-                raise exc.cause from None
-            raise
+            raise cause_of_task(exc) from None
         except ActorUnavailableError as exc:
             self._wait_for_fate(actor, exc)
             return None

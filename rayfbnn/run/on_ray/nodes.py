@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from rayfbnn.errors import ClusterGoneError
+from rayfbnn.errors import ClusterGoneError, RayFBNNError
 
 _ASK_SECONDS = 2.0  # between two questions
 _WAIT_SECONDS = 5.0  # for an answer that is needed at once
@@ -69,6 +69,12 @@ def cluster_is_gone(why: str) -> ClusterGoneError:
         f"the Ray cluster is gone: {why}. Committed work is kept: `resume`, or `study run` for a study,"
         " continues from there, on any cluster or without one"
     )
+
+
+def cause_of_task(error: Any) -> Exception:
+    """Return the error of this package that code on a worker raised, or else Ray's error as it is."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, RayFBNNError) else error
 
 
 def workers_in_words(count: int) -> str:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import time
 from collections import Counter
 from dataclasses import dataclass
-from itertools import count as counting
 from typing import Any, Literal, TypeAlias
 
-from rayfbnn.errors import RayFBNNError
 from rayfbnn.run.on_ray.actors import PartsWorker, current_node
-from rayfbnn.run.on_ray.nodes import Nodes
-from rayfbnn.run.on_ray.transport import Division, RemoteOwner, shares
+from rayfbnn.run.on_ray.nodes import Nodes, cause_of_task
+from rayfbnn.run.on_ray.transport import RemoteOwner, shares
 from rayfbnn.store.storage.places import Place
 
 _ASK_SECONDS = 1.0  # between two questions to an owner that is not up
 _SETTLE_SECONDS = 30.0  # wait for owners that are starting, before the parts are divided without them
-_STAY_SECONDS = 20.0  # an owner without parts stays this long, to tell the homes who has them now
 _log = logging.getLogger(__name__)
 
 _Question: TypeAlias = Literal["ready", "hold"]
@@ -44,15 +40,10 @@ class _Owner:
 class Owners:
     """The actors that own the parts.
 
-    The division of the parts changes in four steps, while chains continue to travel:
-
-    1. Owners are started, if there is room for more.
-    2. Each owner reads its parts of the next division, and keeps the parts that it has.
-    3. All owners are told the new division, and drop the parts that they do not have in it.
-    4. Owners without parts in it are ended.
-
-    Homes learn of a division from the first owner that they call. If none of the owners that they know is
-    left, they find another by its name in Ray. No draw depends on the division.
+    The parts are divided anew when owners have joined, or are to leave. Each owner first reads its parts of
+    the next division, while chains travel to the present owners. Once it `is_read`, the driver stops all
+    blocks, calls `divide`, and names the new owners to the homes with their next blocks. No draw depends on
+    the division.
 
     Ray restarts an owner that dies, on another node if its own is gone. The owner then reads the parts that
     it is asked for, and the division does not change unless that takes too long.
@@ -60,29 +51,37 @@ class Owners:
 
     def __init__(self, ray: Any, n_parts: int, environment: dict[str, str]) -> None:
         """Take Ray's module, the number of parts, and the environment variables of an owner."""
-        self.division: Division | None = None
+        self.present: tuple[RemoteOwner, ...] = ()  # those that chains travel to, which have every part once
         self._ray, self._n_parts = ray, n_parts
         # A visit is a function of its message and the part, so repeating one is harmless. But a message that
         # kills its owner again and again must end the run. Therefore the home decides what to repeat.
-        self._remote_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(PartsWorker)
-        self._options = {"runtime_env": {"env_vars": environment}} if environment else {}
-        self._prefix = f"rayfbnn-{secrets.token_hex(8)}-"  # names in Ray; no draw depends on it
-        self._numbers = counting()
-        self.all: list[_Owner] = []  # without those that leave; one without a node is not up
+        remote_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(PartsWorker)
+        options = {"runtime_env": {"env_vars": environment}} if environment else {}
+        self._remote_class = remote_class.options(**options)
+        self.all: list[_Owner] = []  # one without a node is not up
         self._questions: dict[Any, tuple[_Owner, _Question]] = {}  # by Ray's reference to the answer
         self._next: dict[_Owner, tuple[int, ...]] = {}  # the next division, whose parts are being read
-        self._leaving: dict[_Owner, float] = {}  # owners to end, and when, on the monotonic clock
         self._announced: set[_Owner] = set()  # owners on nodes that will be taken away
         self._changed = 0.0  # when an owner was last started or lost
 
+    @property
+    def is_read(self) -> bool:
+        """True if the next division has been read, and waits for the chains to be at home."""
+        return bool(self._next) and not any(question == "hold" for _, question in self._questions.values())
+
+    @property
+    def has_lost_parts(self) -> bool:
+        """True if an owner that chains travel to is not up."""
+        return sum(len(owner.parts) for owner in self.all if owner.node) < self._n_parts
+
     def start(self, store_path: Place, count: int) -> None:
         """Start `count` owners, unless they have been started. They read their parts at once."""
-        if self.division is not None:
+        if self.all:
             return
         self._arguments = str(store_path), current_node, os.nice(0)
         for parts in shares([()] * count, self._n_parts):
             self._start(parts).handle.hold.remote(parts)
-        self.division = self._new_division(1)
+        self._set_present()
 
     def follow(self, nodes: Nodes, wanted: int) -> None:
         """Let owners join and leave as nodes do. This is called again and again, and never waits.
@@ -103,15 +102,27 @@ class Owners:
         del up[self._n_parts :]
         if not self._next.keys() <= set(up):
             self._next = {}
-        if self._next:
-            self._divide_if_read(nodes)
-        elif up and self._is_due(up):
+        if not self._next and up and self._is_due(up):
             self._next = dict(zip(up, shares([o.parts for o in up], self._n_parts), strict=True))
             for owner, parts in self._next.items():
                 self._questions[owner.handle.hold.remote(parts)] = owner, "hold"
-        for owner, when in list(self._leaving.items()):
-            if when <= time.monotonic() or owner.node not in nodes.alive:
+
+    def divide(self, nodes: Nodes) -> None:
+        """Make the next division the present one, and end the owners that have no parts in it.
+
+        No chains may be under way. Owners that are starting stay, for a later division.
+        """
+        for owner in list(self.all):
+            had_parts, owner.parts = bool(owner.parts), self._next.get(owner, ())
+            if owner.parts:
+                owner.handle.keep.remote(owner.parts)
+            elif had_parts or owner.node in nodes.draining:
                 self._end(owner)
+        self._next = {}
+        self._set_present()
+
+    def _set_present(self) -> None:
+        self.present = tuple(RemoteOwner(owner.handle, owner.parts) for owner in self.all if owner.parts)
 
     def leaving(self, nodes: Nodes) -> Counter[str]:
         """Return the number of owners on each node that will be taken away, without those counted before."""
@@ -121,12 +132,11 @@ class Owners:
 
     def end(self) -> None:
         """End the owners."""
-        for owner in [*self.all, *self._leaving]:
+        for owner in list(self.all):
             self._end(owner)
 
     def _start(self, parts: tuple[int, ...] = ()) -> _Owner:
-        named = self._remote_class.options(name=f"{self._prefix}{next(self._numbers)}", **self._options)
-        owner = _Owner(named.remote(*self._arguments), parts)
+        owner = _Owner(self._remote_class.remote(*self._arguments), parts)
         self.all.append(owner)
         self._changed = time.monotonic()
         return owner
@@ -143,15 +153,13 @@ class Owners:
             try:
                 answer = self._ray.get(reference)
             except RayTaskError as exc:  # the owner is alive; the code that it ran raised
-                raise (exc.cause if isinstance(exc.cause, RayFBNNError) else exc) from None
+                raise cause_of_task(exc) from None
             except RayError as exc:
                 _log.debug("an owner of parts cannot be reached: %s", exc)
                 self._lose(owner)
                 continue
             if question == "ready":
                 owner.node = answer
-                # A restarted owner has forgotten the division, and a home may ask for it.
-                owner.handle.follow.remote(self.division, owner.parts)
 
     def _lose(self, owner: _Owner) -> None:
         """Treat an owner as not up until it answers again."""
@@ -177,29 +185,7 @@ class Owners:
         is_settled = all(owner.node for owner in self.all)
         return is_settled or time.monotonic() - self._changed >= _SETTLE_SECONDS
 
-    def _divide_if_read(self, nodes: Nodes) -> None:
-        """Make the next division the present one, if all its parts have been read."""
-        if any(question == "hold" for _, question in self._questions.values()):
-            return
-        for owner in self.all:
-            had_parts, owner.parts = bool(owner.parts), self._next.get(owner, ())
-            if not owner.parts and (had_parts or owner.node in nodes.draining):
-                self._leaving[owner] = time.monotonic() + (_STAY_SECONDS if owner.node else 0.0)
-        self._next = {}
-        assert self.division is not None
-        self.division = self._new_division(self.division.number + 1)
-        for owner in self.all:
-            if owner.node:
-                owner.handle.follow.remote(self.division, owner.parts)
-        self.all = [owner for owner in self.all if owner not in self._leaving]
-
-    def _new_division(self, number: int) -> Division:
-        owners = [RemoteOwner(owner.handle, owner.parts) for owner in self.all if owner.parts]
-        return Division(number, tuple(owners), self._prefix)
-
     def _end(self, owner: _Owner) -> None:
-        if owner in self.all:
-            self.all.remove(owner)
-        self._leaving.pop(owner, None)
+        self.all.remove(owner)
         self._questions = {ref: asked for ref, asked in self._questions.items() if asked[0] is not owner}
         self._ray.kill(owner.handle)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from rayfbnn.errors import RayFBNNError
 from rayfbnn.ring.message import Itinerary, Message
+from rayfbnn.run.on_ray.nodes import cause_of_task
 
 
 @dataclass(frozen=True)
@@ -20,19 +19,6 @@ class RemoteOwner:
 
     handle: Any
     parts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Division:
-    """The owners from some moment on. Each part has exactly one owner.
-
-    number  1 for the first division, and a greater number for each later one
-    prefix  beginning of the names in Ray of all owners of the run, including those in later divisions
-    """
-
-    number: int
-    owners: tuple[RemoteOwner, ...]
-    prefix: str
 
 
 def shares(holdings: Sequence[Collection[int]], n_parts: int) -> list[tuple[int, ...]]:
@@ -61,7 +47,7 @@ def shares(holdings: Sequence[Collection[int]], n_parts: int) -> list[tuple[int,
 
 _BACK_SECONDS = 300.0  # for a dead owner to be back; then its chains are sent again in any case
 _ASK_SECONDS = 1.0  # between two questions to that owner
-_ANSWER_SECONDS = 5.0  # for an answer of another owner, which may be busy with a visit
+_ANSWER_SECONDS = 5.0  # for its answer
 _log = logging.getLogger(__name__)
 
 
@@ -69,16 +55,13 @@ _log = logging.getLogger(__name__)
 class _Hop:
     """A call that makes all visits due at one owner.
 
-    message      the message that goes in, or Ray's reference to it
-    changed      Ray's reference to the message that comes out
-    first, next  numbers of the first visit there, and of the one after the last
+    changed  Ray's reference to the message that comes out
+    next     number of the visit after the last one there
     """
 
     owner: RemoteOwner
     itinerary: Itinerary
-    message: Any
     changed: Any
-    first: int
     next: int
 
 
@@ -87,14 +70,16 @@ class RayTransport:
 
     A message above half a megabyte goes from owner to owner directly, because only Ray's reference to it
     passes through the home. Ray restarts an owner that dies. The home is told that its messages are lost once
-    that owner is back, or another has its parts, and sends them again. An owner that knows a later division
-    than the home answers with that division, and the home calls the owner that has the part now.
+    that owner is back, and sends them again.
     """
 
-    def __init__(self, division: Division) -> None:
-        """Take the division of the parts at present."""
-        self._division = division
-        self._owner_of = _by_part(division)
+    def __init__(self, owners: Sequence[RemoteOwner]) -> None:
+        """Take the owners, which together have every part once."""
+        self.adopt(owners)
+
+    def adopt(self, owners: Sequence[RemoteOwner]) -> None:
+        """Use these owners from now on, between two blocks. No chains are under way then."""
+        self._owner_of = {part: owner for owner in owners for part in owner.parts}
         self._under_way: dict[Any, _Hop] = {}  # by Ray's reference to the sign that the visits were made
 
     def send(self, message: Message) -> None:
@@ -114,29 +99,19 @@ class RayTransport:
                 return None
             hop = self._under_way.pop(signs[0])
             try:
-                sign = ray.get(signs[0])
-                if sign is True and hop.next == len(hop.itinerary):
+                is_made = ray.get(signs[0])
+                if is_made and hop.next == len(hop.itinerary):
                     return ray.get(hop.changed)  # type: ignore[no-any-return]
             except RayTaskError as exc:  # the owner is alive; the code that it ran raised
-                if isinstance(exc.cause, RayFBNNError):
-                    raise exc.cause from None
-                raise
+                raise cause_of_task(exc) from None
             except RayError as exc:
                 _log.debug("the owner of parts %s was lost: %s", hop.owner.parts, exc)
                 self._under_way.clear()
                 self._wait_for(hop.owner)
                 return None
-            if isinstance(sign, Division):
-                self.adopt(sign)
-                self._call(hop.message, hop.itinerary, hop.first)
-            elif sign:
+            if is_made:
                 self._call(hop.changed, hop.itinerary, hop.next)
         return None
-
-    def adopt(self, division: Division) -> None:
-        """Adopt a division, unless a later one is known."""
-        if division.number > self._division.number:
-            self._division, self._owner_of = division, _by_part(division)
 
     def _call(self, message: Any, itinerary: Itinerary, first: int) -> None:
         """Ask the owner of the next part to make all visits that are due there."""
@@ -145,47 +120,25 @@ class RayTransport:
         while number < len(itinerary) and itinerary.visit(number).part in owner.parts:
             number += 1
         forward = owner.handle.forward.options(num_returns=2)
-        sign, changed = forward.remote(message, owner.parts, self._division.number)
-        self._under_way[sign] = _Hop(owner, itinerary, message, changed, first, number)
+        sign, changed = forward.remote(message, owner.parts)
+        self._under_way[sign] = _Hop(owner, itinerary, changed, number)
 
     def _wait_for(self, lost: RemoteOwner) -> None:
-        """Wait until an owner is back, or others say who has its parts now, for at most five minutes."""
+        """Wait until an owner is back, for at most five minutes.
+
+        If it cannot be started again, the driver ends this home.
+        """
         deadline = time.monotonic() + _BACK_SECONDS
-        while time.monotonic() < deadline:
-            if _answer(lost.handle.ready) is not None:
-                return
-            for handle in _named(self._division.prefix):
-                latest = _answer(handle.division)
-                if latest is not None and latest.number > self._division.number:
-                    self.adopt(latest)
-                    return
+        while time.monotonic() < deadline and not _is_up(lost):
             time.sleep(_ASK_SECONDS)
 
 
-def _by_part(division: Division) -> dict[int, RemoteOwner]:
-    return {part: owner for owner in division.owners for part in owner.parts}
-
-
-def _named(prefix: str) -> Iterator[Any]:
-    """Yield the handles of the actors with names that begin with `prefix`.
-
-    All owners that a home knows may be gone; it then asks these.
-    """
-    import ray
-    from ray.exceptions import RayError
-
-    with suppress(RayError):  # the head may be silent for a while
-        for name in ray.util.list_named_actors():
-            if name.startswith(prefix):
-                with suppress(ValueError):  # it has ended since
-                    yield ray.get_actor(name)
-
-
-def _answer(question: Any) -> Any:
+def _is_up(owner: RemoteOwner) -> bool:
     import ray
     from ray.exceptions import RayError
 
     try:
-        return ray.get(question.remote(), timeout=_ANSWER_SECONDS)
+        ray.get(owner.handle.ready.remote(), timeout=_ANSWER_SECONDS)
     except RayError:
-        return None
+        return False
+    return True

@@ -22,12 +22,12 @@ from rayfbnn.run.on_ray import owners as ray_owners
 from rayfbnn.run.on_ray import transport as ray_transport
 from rayfbnn.run.on_ray.actors import PartsWorker
 from rayfbnn.run.on_ray.executor import RayExecutor
-from rayfbnn.run.on_ray.transport import Division, RemoteOwner, shares
+from rayfbnn.run.on_ray.transport import shares
 from rayfbnn.store.store import Store
 from tests.support.small import SMALL, assert_same_draws, make_store, small_spec
 
 pytest.importorskip("ray")
-from tests.support.cluster.standin_ray import Handle, StandinRay  # noqa: E402, it imports Ray
+from tests.support.cluster.standin_ray import Death, Handle, StandinRay  # noqa: E402, it imports Ray
 
 N_PARTS = 4
 OPERATIONS: list[dict[str, Any]] = [
@@ -61,32 +61,37 @@ class Scene:
         patch.setattr(ray_nodes, "_ASK_SECONDS", 0.001)
         patch.setattr(ray_owners, "_ASK_SECONDS", 0.0)
         patch.setattr(ray_owners, "_SETTLE_SECONDS", 0.05)
-        patch.setattr(ray_owners, "_STAY_SECONDS", 0.0)
         patch.setattr(ray_worker, "NEWS_SECONDS", 0.0)
 
     def run(self, ray: StandinRay, events: dict[int, Event], workers: int | None = None) -> RayExecutor:
         """Run the store to its end; nodes come and go while the driver and the homes are at work."""
         self.patch.setattr(ray_executor, "connect", lambda workers, address: (ray, False))
-        for name in ("get", "get_actor", "util.list_named_actors"):
-            self.patch.setattr(f"ray.{name}", getattr(ray, name.rpartition(".")[2]))
+        self.patch.setattr("ray.get", ray.get)
         self.ray = ray
         settings = {"workers": workers, "address": "of the stand-in", "max_failures": 0}
         with RayExecutor(n_parts=N_PARTS, **settings) as self.executor:
             executor = self.executor
             self.let_driver_go_on_while_homes_wait()
+            remove_dead = executor._remove_dead
+            is_known = executor._actors._all.__contains__  # a home that the driver ended is no longer
+            self.patch.setattr(
+                executor, "_remove_dead", lambda actor, why: is_known(actor) and remove_dead(actor, why)
+            )
             for number, _ in enumerate(executor.run(self.store.path, range(self.store.n_batches))):
                 if number in events:
                     events[number]()
                     executor._watch.look_again()
-            self.division = executor._owners.division if executor._owners else None
+            self.present = executor._owners.present if executor._owners else ()
             self.alive = [handle for handle in owners(ray) if not handle.is_dead]
         return executor
 
     def let_driver_go_on(self) -> None:
-        """Let the driver follow the nodes once."""
-        executor = self.executor
-        assert executor._owners is not None
-        executor._owners.follow(executor._watch.look_again(), executor._wanted_owners())
+        """Let the driver follow the nodes once; Death if it ends the home that waits."""
+        n_actors = len(self.executor._actors)
+        self.executor._watch.look_again()
+        self.executor._follow_owners()
+        if len(self.executor._actors) < n_actors:
+            raise Death
 
     def let_driver_go_on_while_homes_wait(self) -> None:
         """Homes run in the driver's thread here, so that it has no other moment to go on."""
@@ -102,10 +107,9 @@ class Scene:
 
     def parts(self) -> dict[str, tuple[int, ...]]:
         """The parts of each node in the division at the end, which every owner must hold."""
-        assert self.division is not None
-        for owner in self.division.owners:
+        for owner in self.present:
             assert set(owner.handle.worker._owner.parts) >= set(owner.parts)
-        return {owner.handle.node: owner.parts for owner in self.division.owners}
+        return {owner.handle.node: owner.parts for owner in self.present}
 
 
 def owners(ray: StandinRay) -> list[Handle]:
@@ -175,14 +179,14 @@ def test_others_take_the_parts_of_a_node_that_dies(scene: Scene, alone: Path) ->
 def test_an_owner_of_a_node_that_dies_is_started_again_where_there_is_room(scene: Scene, alone: Path) -> None:
     ray = StandinRay(first=1, second=1, third=1)
     scene.run(ray, {8: lambda: ray.lose("second")}, workers=2)
-    assert scene.parts() == {"first": (0, 1), "third": (2, 3)} and scene.division.number == 1
+    assert scene.parts() == {"first": (0, 1), "third": (2, 3)}
     assert_same_draws(scene.store.path, alone)
 
 
 def test_owners_for_which_there_is_no_room_get_no_parts(scene: Scene, alone: Path) -> None:
     ray = StandinRay(first=1)
     scene.run(ray, {30: lambda: ray.add("second", 1)}, workers=2)
-    assert scene.parts() == {"first": (0, 1), "second": (2, 3)} and scene.division.number == 3
+    assert scene.parts() == {"first": (0, 1), "second": (2, 3)}
     assert_same_draws(scene.store.path, alone)
 
 
@@ -200,36 +204,12 @@ def test_a_node_may_come_and_go_again_and_again(scene: Scene, alone: Path) -> No
     assert_same_draws(scene.store.path, alone)
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_home_finds_the_owners_though_all_that_it_knows_have_been_ended(
-    scene: Scene, alone: Path, is_restarted: bool
-) -> None:
+def test_all_owners_may_change_between_two_blocks(scene: Scene, alone: Path) -> None:
     ray = StandinRay(head=0, first=1)  # homes need no core, and are on the head
-
-    def replace() -> None:
-        (old,) = owners(ray)
-        ray.add("second", 1)
-        ray.draining.add("first")
-        while not old.is_dead:  # no home makes a call meanwhile
-            scene.let_driver_go_on()
-        if is_restarted:  # an owner that Ray has started again knows no division by itself
-            ray.add("third", 1)
-            ray.lose("second")
-
-    executor = scene.run(ray, {8: replace})
-    assert executor.failures == 0
-    assert scene.parts() == {"third" if is_restarted else "second": (0, 1, 2, 3)}
-    assert scene.division.number == 2
+    executor = scene.run(ray, {8: lambda: (ray.add("second", 1), ray.draining.add("first"))})
+    assert executor.failures == 0 and scene.parts() == {"second": (0, 1, 2, 3)}
+    assert [handle.node for handle in scene.alive] == ["second"]
     assert_same_draws(scene.store.path, alone)
-
-
-def test_a_home_hears_of_a_division_from_the_first_owner_that_it_calls(tmp_path: Path) -> None:
-    worker = PartsWorker(str(new_store(tmp_path).path))
-    worker.hold([0, 1])
-    division = Division(2, (RemoteOwner(worker, (1,)),), "rayfbnn-")
-    worker.follow(division, (1,))
-    assert worker._owner.parts == (1,) and worker.division() is division
-    assert worker.forward(None, (0, 1), 1) == (division, None)  # type: ignore[arg-type]
 
 
 def test_an_error_of_an_owner_that_reads_ends_the_run(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,6 @@ from rayfbnn.run.job import Progress
 from rayfbnn.run.on_ray import owners
 from rayfbnn.run.on_ray.actors import PartsWorker, Worker
 from rayfbnn.run.on_ray.executor import RayExecutor
-from rayfbnn.run.on_ray.nodes import look_at_nodes
-from rayfbnn.run.on_ray.transport import Division, RayTransport, RemoteOwner
 from rayfbnn.store.store import Store
 from tests.support.small import SMALL, assert_same_draws, make_store
 from tests.support.store.fits import MODELS, spec_of
@@ -57,7 +55,7 @@ class DyingOwner(PartsWorker):
 
     visits = 0
 
-    def forward(self, message: Message, *known: Any) -> tuple[bool | Division, Message | None]:
+    def forward(self, message: Message, *known: Any) -> tuple[bool, Message | None]:
         self.visits += 1
         if self.visits == 20 and take_a_life(self._store_path):
             die()
@@ -145,31 +143,6 @@ def test_a_home_that_dies_is_replaced_and_the_bits_are_the_same(
     _, executor = run(store, workers=n_owners, max_failures=2, worker_class=DyingHome)
     assert executor.failures == 2
     assert_same_draws(store.path, alone)
-
-
-def number_found(division: Division) -> int:
-    """Return the number of the division that a home finds which knows this one."""
-    transport = RayTransport(division)
-    transport._wait_for(division.owners[0])
-    return transport._division.number
-
-
-def test_a_home_finds_owners_by_their_names_in_ray(tmp_path: Path) -> None:
-    import ray
-
-    store, _ = two_stores("real", tmp_path, iterations=1)
-    present = owners.Owners(ray, N_PARTS, {})
-    present.start(store.path, 1)
-    division, nodes = present.division, look_at_nodes(ray, 0)
-    assert division is not None
-    (owner,) = division.owners
-    while ray.get(owner.handle.division.remote()) is None:
-        present.follow(nodes, 1)
-    ended = ray.remote(PartsWorker).remote(str(store.path))
-    ray.kill(ended)
-    earlier = Division(0, (RemoteOwner(ended, owner.parts),), division.prefix)
-    assert ray.get(ray.remote(number_found).remote(earlier)) == 1
-    present.end()
 
 
 def give_lives(folder: Path, count: int) -> None:

@@ -118,14 +118,6 @@ class StandinRay:
         """Kill an actor, like ray.kill."""
         handle.is_dead = True
 
-    def list_named_actors(self) -> list[str]:
-        """Return the names of the actors that have not ended, like ray.util.list_named_actors."""
-        return [handle.name for handle in self.handles if handle.name and not handle.is_dead]
-
-    def get_actor(self, name: str) -> Handle:
-        """Return the actor of a name, like ray.get_actor."""
-        return next(handle for handle in self.handles if handle.name == name)
-
     def _place(self, handle: Handle) -> None:
         if handle.node or handle.is_dead:
             return
@@ -145,7 +137,7 @@ class Handle:
     ) -> None:
         self.node, self.is_dead, self.is_stopped = "", False, False
         self.cpus, self._is_restarted = resources["num_cpus"], resources["max_restarts"] != 0
-        self.worker_class, self.name = worker_class, resources.get("name", "")
+        self.worker_class = worker_class
         questions = {_is_cancelled: lambda: self.is_stopped, current_node: lambda: self.node}
         self._arguments = [questions.get(given, given) for given in arguments]
         self.steps: Iterator[Any] = iter(())  # of the block that it is running
