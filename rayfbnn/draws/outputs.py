@@ -180,15 +180,6 @@ def covariance(values: Array) -> EstimatedMeans:
     return EstimatedMeans(mean, np.sqrt(variance / n))
 
 
-def _squared_difference(low: Array, high: Array) -> EstimatedMeans:
-    """Estimate D(p, q) = E[(f(q) - f(p))^2] at pairs of points, (n_pairs,).
-
-    low, high  (n_draws, n_pairs) values at p and at q, rows independent
-    """
-    squares = (high - low) ** 2
-    return EstimatedMeans(squares.mean(axis=0), squares.std(axis=0) / np.sqrt(len(squares)))
-
-
 def straddling(at: Array, separations: Array, *, axis: int = 0) -> tuple[Array, Array]:
     """Return the points x - s/2 and x + s/2 for each s, (n_separations, n_inputs) each, along one input.
 
@@ -225,7 +216,8 @@ def variation(
         values = outputs[:, :, output]
     else:
         values = np.moveaxis(hidden_values(run, points, layer), 2, 1).reshape(-1, len(points))
-    return _squared_difference(values[:, :n], values[:, n:])
+    squares = (values[:, n:] - values[:, :n]) ** 2
+    return EstimatedMeans(squares.mean(axis=0), squares.std(axis=0) / np.sqrt(len(squares)))
 
 
 def _standardized(run: Draws, inputs: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,7 +78,8 @@ class Quantities:
             if isinstance(alike[0], tuple):
                 _read_functions(run, alike, self.inputs, of_run)
             elif isinstance(alike[0], str):
-                _read_statistics(run, alike, of_run)
+                for (chains, draws), (number, name) in product(run.chunks(), enumerate(alike)):
+                    of_run[number, chains, draws] = run.stat(name, chains, draws)
             else:
                 _read_sigmas(run, alike, of_run)
             first += run.total
@@ -186,12 +187,6 @@ def _read_sigmas(run: Draws, wanted: list[slice], values: Array) -> None:
             values[number, chains, draws] = (
                 np.exp(np.log(of_columns).mean(axis=0)) if is_mean else of_columns[0]
             )
-
-
-def _read_statistics(run: Draws, wanted: list[str], values: Array) -> None:
-    for chains, draws in run.chunks():
-        for number, statistic in enumerate(wanted):  # of a chunk that is kept in memory
-            values[number, chains, draws] = run.stat(statistic, chains, draws)
 
 
 def _read_functions(run: Draws, wanted: list[tuple[int, int]], inputs: Array, values: Array) -> None:

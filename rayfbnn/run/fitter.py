@@ -38,7 +38,8 @@ class Fitter(Job):
     def __init__(self, store: Store, *, worker: str = "") -> None:
         """Put the data of the run on its device; `worker` is the name in progress reports."""
         super().__init__(store, worker=worker)
-        self.posterior = posterior_of_fit(store)
+        cases, device = store.standardized_cases(), store.spec.device
+        self.posterior = posterior_of_cases(ApproximatedPosterior, store.spec, cases, device=device)
         self.fit = build_fit(approximation_of(store.spec), self.posterior, recorded=store.root.kernel)
         # The distribution of the batch that was drawn from last. Another one may take long to find.
         self._distribution: dict[int, Distribution] = {}
@@ -156,12 +157,6 @@ def _on_host(state: Mapping[str, Array]) -> dict[str, Array]:
 
 
 _MOST_BINS = 1000  # of the steps; the mean objective of each bin is kept
-
-
-def posterior_of_fit(store: Store) -> ApproximatedPosterior:
-    """Return the posterior that a store's fit approximates, on the run's device."""
-    spec = store.spec
-    return posterior_of_cases(ApproximatedPosterior, spec, store.standardized_cases(), device=spec.device)
 
 
 def posterior_before_fit(spec: RunSpec, dataset: Dataset) -> ApproximatedPosterior:

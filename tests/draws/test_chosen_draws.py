@@ -10,53 +10,18 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-import rayfbnn  # noqa: E402  # noqa: E402
-from rayfbnn import cli  # noqa: E402
-from rayfbnn.answers.check import check_draws  # noqa: E402
-from rayfbnn.answers.loo import leave_out  # noqa: E402
-from rayfbnn.draws.quantities import functions_at  # noqa: E402
-from rayfbnn.draws.subsets import chosen  # noqa: E402
-from rayfbnn.draws.view import Draws, committed  # noqa: E402
-from rayfbnn.errors import ConfigError  # noqa: E402
-from rayfbnn.spec import RunSpec  # noqa: E402
-from rayfbnn.store.opened import OpenStore  # noqa: E402
-from rayfbnn.store.store import Store  # noqa: E402
-from tests.support.small import (  # noqa: E402
-    small,
-    small_spec,  # noqa: E402
-    write_train,
-)
-
-pytest.importorskip("zarr", reason="Zarr is not installed")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finished")
-    rayfbnn.sample(small_spec(folder), folder / "run.zarr", workers=0, progress=False)
-    return folder
-
-
-@pytest.mark.parametrize("verb", ["diagnose", "predict", "report", "load"])
-def test_what_is_committed_is_asked_once(verb: str, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each question lists the records of every batch; a run on a cluster has hundreds of batches."""
-    settings: dict[str, dict[str, Any]] = {
-        "predict": {"data": finished / "train.csv"},
-        "report": {"out": finished / "report.html", "progress": False},
-    }
-    asked, ask = [], OpenStore.committed
-
-    def counted(store: OpenStore, section: Any) -> int:
-        asked.append(section)
-        return ask(store, section)
-
-    monkeypatch.setattr(OpenStore, "committed", counted)
-    getattr(rayfbnn, verb)(finished / "run.zarr", **settings.get(verb, {}))
-    assert len(asked) == 1
-
-
-pytest.importorskip("zarr", reason="Zarr is not installed")
-
+import rayfbnn
+from rayfbnn import cli
+from rayfbnn.answers.check import check_draws
+from rayfbnn.answers.loo import leave_out
+from rayfbnn.draws.quantities import functions_at
+from rayfbnn.draws.subsets import chosen
+from rayfbnn.draws.view import Draws, committed
+from rayfbnn.errors import ConfigError
+from rayfbnn.spec import RunSpec
+from rayfbnn.store.opened import OpenStore
+from rayfbnn.store.store import Store
+from tests.support.small import small, small_spec, write_train
 
 HERE: dict[str, Any] = {"workers": 0, "progress": False}
 SOME: dict[str, Any] = {"chains": [4, 1, 2], "last": 9}  # of five chains with ten draws each
@@ -68,6 +33,24 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     rayfbnn.sample(small_spec(folder), folder / "run.zarr", **HERE)
     return folder / "run.zarr"
+
+
+@pytest.mark.parametrize("verb", ["diagnose", "predict", "report", "load"])
+def test_what_is_committed_is_asked_once(verb: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question lists the records of every batch; a run on a cluster has hundreds of batches."""
+    settings: dict[str, dict[str, Any]] = {
+        "predict": {"data": store.parent / "train.csv"},
+        "report": {"out": store.parent / "report.html", "progress": False},
+    }
+    asked, ask = [], OpenStore.committed
+
+    def counted(opened: OpenStore, section: Any) -> int:
+        asked.append(section)
+        return ask(opened, section)
+
+    monkeypatch.setattr(OpenStore, "committed", counted)
+    getattr(rayfbnn, verb)(store, **settings.get(verb, {}))
+    assert len(asked) == 1
 
 
 def some_draws(store: Path) -> Draws:
@@ -156,15 +139,8 @@ def test_pictures_are_of_the_chosen_draws(
         return panels(of_quantities, numbers)
 
     monkeypatch.setattr(chains, "trace_panels", noted)
-    command = [
-        "plot",
-        str(store),
-        "--out",
-        str(tmp_path / "plots"),
-        "--data",
-        str(store.parent / "train.csv"),
-    ]
-    result = CliRunner().invoke(cli.app, [*command, *IN_SHELL])
+    options = "--out", str(tmp_path / "plots"), "--data", str(store.parent / "train.csv"), *IN_SHELL
+    result = CliRunner().invoke(cli.app, ["plot", str(store), *options])
     assert result.exit_code == 0, result.output
     assert drawn == [(1, 2, 4)]
     assert (tmp_path / "plots" / "errors.png").exists()

@@ -68,13 +68,6 @@ def test_blocks_cover_every_iteration_once_wherever_a_run_stops(
     assert (drawn["posterior"], drawn["warmup"]) == (spec.kept_draws, spec.warmup_draws)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    run_all(make_store(folder / "run.zarr", small_spec(folder)))
-    return folder / "run.zarr"
-
-
 @pytest.mark.parametrize("stop_every", [1, 2, 3, 7])
 def test_draws_do_not_depend_on_where_a_run_stopped(
     tmp_path: Path, undisturbed: Path, stop_every: int

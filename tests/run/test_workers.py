@@ -19,16 +19,6 @@ from rayfbnn.store.store import Store
 from tests.support.small import assert_same_draws, make_store, small_spec
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    store = make_store(folder / "run.zarr", small_spec(folder))
-    with InProcess() as executor:
-        last = {progress.batch: progress for progress in executor.run(store.path, range(store.n_batches))}
-    assert sorted(last) == [0, 1, 2] and all(progress.is_complete for progress in last.values())
-    return store.path
-
-
 def test_batches_advance_in_turn(tmp_path: Path) -> None:
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
     with InProcess() as executor:

@@ -73,16 +73,6 @@ def test_json_has_the_documented_keys() -> None:
     assert all(set(row) == ROW for row in found["rows"])
 
 
-def test_the_standard_shapes_are_those_of_the_design() -> None:
-    assert [step_times.parsed_shape(shape) for shape in step_times.STANDARD_SHAPES] == [
-        ([1, 8, 1], 100),
-        ([2, 16, 2], 200),
-        ([10, 100, 1], 1000),
-        ([13, 50, 50, 1], 506),
-        ([784, 100, 10], 10_000),
-    ]
-
-
 def test_a_made_up_posterior_has_its_shape() -> None:
     posterior = step_times.generated_posterior("3-4-5-2/6")
     assert step_times.shape_of(posterior) == "3-4-5-2/6"

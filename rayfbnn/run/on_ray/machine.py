@@ -183,7 +183,9 @@ def check_token() -> None:
             if not Path(given).read_text().strip():
                 raise OSError("it is empty")
         elif not _is_there(_file()):
-            _check_can_be_written(_file())
+            folder = _file().parent
+            with tempfile.TemporaryFile(dir=folder if folder.exists() else folder.parent):
+                pass
     except (OSError, RuntimeError, UnicodeDecodeError) as exc:
         where = f"RAY_AUTH_TOKEN_PATH: {given}" if given else f"HOME: {os.environ.get('HOME', '')}"
         reason = getattr(exc, "strerror", None) or exc
@@ -191,12 +193,6 @@ def check_token() -> None:
             f"{where} cannot hold the token of Ray's authentication ({reason}); name a file or a folder that"
             f" you own, or {WITHOUT_RAY}"
         ) from exc
-
-
-def _check_can_be_written(path: Path) -> None:
-    folder = path.parent if path.parent.exists() else path.parent.parent
-    with tempfile.TemporaryFile(dir=folder):
-        pass
 
 
 def make_token() -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,10 +56,7 @@ def _draining_nodes(ray: Any) -> set[str]:
     try:
         ask = ray._private.state.state.get_draining_nodes
     except AttributeError:
-        _warn_once(
-            "Ray %s does not report which nodes will be taken away: workers stay there until they are killed",
-            getattr(ray, "__version__", "of this version"),
-        )
+        _warn_of_version(getattr(ray, "__version__", "of this version"))
         return set()
     return set(ask())
 
@@ -82,14 +80,12 @@ def workers_in_words(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
 
 
-_has_warned = False
-
-
-def _warn_once(message: str, *arguments: object) -> None:
-    global _has_warned
-    if not _has_warned:
-        _has_warned = True
-        _log.warning(message, *arguments)
+@cache
+def _warn_of_version(version: str) -> None:
+    _log.warning(
+        "Ray %s does not report which nodes will be taken away: workers stay there until they are killed",
+        version,
+    )
 
 
 class NodeWatch:

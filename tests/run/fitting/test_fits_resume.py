@@ -19,7 +19,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreError
 from rayfbnn.kernels.cpu.compiled_module import instruction_sets
 from rayfbnn.run.executor import InProcess
-from rayfbnn.run.fitter import Fitter, approximation_of, build_fit, posterior_of_fit
+from rayfbnn.run.fitter import Fitter, approximation_of, build_fit
 from rayfbnn.run.on_ray.actors import Worker
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
@@ -186,5 +186,5 @@ def test_a_fit_stays_with_the_kernel_that_it_was_begun_with(
     assert isinstance(fit, VariationalFit) and fit.compiled is None
     if instruction_sets():
         approximation = approximation_of(fit_spec(tmp_path, "bbb"))
-        begun_now = build_fit(approximation, posterior_of_fit(Store.open(str(run.path))))
+        begun_now = build_fit(approximation, Fitter(Store.open(str(run.path))).posterior)
         assert isinstance(begun_now, VariationalFit) and begun_now.compiled is not None

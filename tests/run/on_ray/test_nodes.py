@@ -200,10 +200,8 @@ def test_a_head_that_is_gone_ends_the_run_with_75_and_the_run_goes_on_later(
     assert_same_draws(store.path, undisturbed)
 
 
-def test_a_version_of_ray_that_names_no_such_nodes_gets_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(ray_nodes, "_has_warned", False)
+def test_a_version_of_ray_that_names_no_such_nodes_gets_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    ray_nodes._warn_of_version.cache_clear()
     ray = StandinRay(first=3)
     del ray._private
     for _ in range(2):

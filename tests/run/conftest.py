@@ -1,4 +1,4 @@
-"""A run that nothing disturbs, with which the draws of runs on Ray are compared."""
+"""A run that nothing disturbs, with which the draws of other runs are compared."""
 
 from __future__ import annotations
 
