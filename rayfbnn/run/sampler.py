@@ -136,7 +136,8 @@ class Sampler(Job):
         streams, n_blocks = self._streams(batch), 0 if last is None else last.progress.blocks
         end = time.monotonic() + seconds_of_block(self.store.spec, n_blocks)
         iteration = self._iteration(plan, len(streams.chains))
-        planned, state, info = self._launched.pop(batch, (None, None, None))
+        launched: tuple[Any, Any, Any] = self._launched.pop(batch, (None, None, None))
+        planned, state, info = launched
         if planned != plan:
             state, info = self._load(last, streams), None
         for number in range(plan.first, plan.last + 1):
