@@ -129,7 +129,7 @@ def our_draws(path: Path, method: str, problem: str, arguments: Any) -> dict[str
         raw["phase"].insert(-1, burn_in)
     spec = RunSpec.from_dict(raw)
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.for_run(Path(folder) / "run.zarr", spec, read_dataset(spec), kernel=kernel_name(spec))
+        store = Store.create(Path(folder) / "run.zarr", spec, read_dataset(spec), kernel=kernel_name(spec))
         clock = time.process_time if arguments.processor_time else time.perf_counter
         started = clock()
         kept_from, is_last = started, len(spec.phase) - 1

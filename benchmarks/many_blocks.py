@@ -40,7 +40,7 @@ def fill(path: Path, n_blocks: int) -> None:
     raw |= {"chains": CHAINS, "chains_per_batch": CHAINS, "draws_per_block": 1}
     raw["phase"] = [{"iterations": n_blocks + 1, "operations": [{"op": "heatbath"}]}]
     spec = RunSpec.from_dict(raw)
-    store = Store.for_run(path, spec, read_dataset(spec), kernel="plain NumPy")
+    store = Store.create(path, spec, read_dataset(spec), kernel="plain NumPy")
     position = np.zeros((CHAINS, store.parameter_layout.n_parameters), dtype=np.float32)
     precisions = np.ones((CHAINS, store.precision_layout.n_precisions))
     summary = {"n_accepted": 8.0, "accepted_sum": 7.0, "diverged": 0.0}

@@ -144,7 +144,7 @@ def prepared(folder: Path, arguments: argparse.Namespace, *, batches: int) -> St
     spec = RunSpec.from_dict(raw)
     # Chunks as those of a run that was planned with its final length, so that blocks last ten seconds.
     data, kernel = read_dataset(spec), kernel_name(spec)
-    store = Store.for_run(folder / "run.zarr", spec, data, kernel=kernel, draws_per_chunk=10_000)
+    store = Store.create(folder / "run.zarr", spec, data, kernel=kernel, draws_per_chunk=10_000)
     kept_from, is_last = time.time(), len(spec.phase) - 1
 
     with store.lock(), InProcess() as executor, Gathering(store) as gathering:

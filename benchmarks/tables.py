@@ -93,7 +93,7 @@ def run(table: Table, folder: Path, *, overrides: list[str], seconds: float) -> 
     spec = with_batches(spec, 0, None)
     path = folder / "run.zarr"
     started = time.process_time()
-    store = Store.for_run(path, spec, dataset, kernel=kernel_name(spec))
+    store = Store.create(path, spec, dataset, kernel=kernel_name(spec))
     kept_from = started
     last_phase = len(spec.phase) - 1
     with store.lock(), InProcess() as executor:

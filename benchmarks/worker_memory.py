@@ -92,7 +92,7 @@ def create(path: Path, arguments: argparse.Namespace) -> None:
     inputs = streams.normal(Purpose.PROPOSAL, (arguments.inputs,))
     targets = inputs[:, :1] + 0.1 * streams.normal(Purpose.TARGET_VALUE, (1,))
     spec, dataset = read_training(RunSpec.from_toml(configuration), (inputs, targets))
-    Store.for_run(path, spec, dataset, kernel=kernel_name(spec))
+    Store.create(path, spec, dataset, kernel=kernel_name(spec))
 
 
 def work(path: Path, arguments: argparse.Namespace) -> None:

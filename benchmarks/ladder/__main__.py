@@ -154,7 +154,7 @@ class Timed:
     def run(cls, path: Path, keys: dict[str, Any], frame: pd.DataFrame, seconds: float) -> Timed:
         """Sample until the time is over, with some kept draws in any case."""
         spec, data = read_training(RunSpec.from_dict(keys), frame)
-        store = Store.for_run(path, spec, data, kernel=kernel_name(spec))
+        store = Store.create(path, spec, data, kernel=kernel_name(spec))
         last, count = spec.total_iterations - spec.phase[-1].iterations, 20
         clock = _clock(spec.device)
         start = clock()

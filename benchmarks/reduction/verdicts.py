@@ -45,7 +45,7 @@ def make(path: Path, *, chains: int, per_batch: int, draws: int, seed: int = 1) 
     raw |= {"seed": seed, "chains": chains, "chains_per_batch": per_batch}
     raw["phase"] = [{"iterations": draws, "operations": [{"op": "heatbath"}]}]
     spec = RunSpec.from_dict(raw)
-    store = Store.for_run(path, spec, read_dataset(spec), kernel="plain NumPy")
+    store = Store.create(path, spec, read_dataset(spec), kernel="plain NumPy")
     random = np.random.default_rng(seed)
     with store.lock():
         for batch in range(store.n_batches):

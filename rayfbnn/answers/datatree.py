@@ -288,7 +288,7 @@ def sample_stats(store: Store, stored: xr.Dataset, *, is_warmup: bool = False) -
 def _n_steps(store: Store, n_draws: int) -> Array:
     """Return the number of steps before each of the first draws of a chain, (n_draws,); NaN if unknown."""
     if store.spec.ladder is not None:
-        rounds = store.tuning.latest_ladder_rounds()
+        rounds = store.tuning.ladder_rounds()
         return np.full(n_draws, rounds[-1].settings.steps[-1] if rounds else np.nan)
     n_steps, first = [np.empty(0)], 1
     for phase in store.spec.phase:

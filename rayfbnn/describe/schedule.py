@@ -173,7 +173,7 @@ def describe_tuning(store: Store) -> str:
         if settings.scales:
             parts[-1] += f" scaled by {_scales(store.spec, operation, settings.scales)}"
         if last := finished[-_ROUNDS_SHOWN:]:
-            rates = [log.read(number).mean_acceptance(operation) for number in last]
+            rates = [log.read(number)[operation].mean_acceptance for number in last]
             parts.append(f"acceptance rate {sum(rates) / len(rates):.2f} in the last {len(last)} rounds")
         lines.append(f"  {', '.join(parts)}")
     return "\n".join(lines) + "\n"
@@ -320,7 +320,7 @@ def describe_ladder(spec: RunSpec, store: Store | None) -> list[str]:
 
 
 def _found(store: Store) -> list[str]:
-    rounds = store.tuning.latest_ladder_rounds()
+    rounds = store.tuning.ladder_rounds()
     planned = sum(one.of == "ladders" for one in store.tuning.rounds)
     finished = sum(one.of_levels is not None for one in rounds)
     if not rounds:

@@ -75,7 +75,7 @@ def _rejection(forward: Array, reverse: Array) -> Array:
 
 def ladder_draws(run: Draws) -> LadderDraws:
     """Read the levels of ladders at the draws of a run."""
-    settings = run.store.tuning.latest_ladder_rounds()[-1].settings
+    settings = run.store.tuning.ladder_rounds()[-1].settings
     n_levels, spec = settings.n_levels, run.spec
     measured = measure_name(spec)
     measure = run.of_ladder(measured)[..., :n_levels]

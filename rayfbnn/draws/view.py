@@ -279,7 +279,7 @@ def _committed_or_early(store: Store) -> Draws:
         return of_store(store, n_draws)
     if store.kind != "mcmc" or store.spec.ladder is not None:
         return committed(store)
-    records = [store.commits.all(batch) for batch in range(store.n_batches)]
+    records = [store.commits.records(batch) for batch in range(store.n_batches)]
     ends = np.cumsum([phase.iterations for phase in store.spec.phase])
     phases = [[int(np.searchsorted(ends, record.first_iteration)) for record in some] for some in records]
     if not all(phases):

@@ -148,7 +148,7 @@ def times_of_ladders(store: Store, gradients: Sequence[int]) -> list[float]:
 
     gradients  of the chain that each second ladder starts from, in an iteration of each phase
     """
-    spec, rounds = store.spec, store.tuning.latest_ladder_rounds()
+    spec, rounds = store.spec, store.tuning.ladder_rounds()
     settings = rounds[-1].settings if rounds else usual_settings(spec)
     of_levels, annealing = sum(settings.steps), spec.annealing_phase
     pairs = min(spec.chains, spec.chains_per_batch) / 2

@@ -177,7 +177,7 @@ def evidence_of_ladders(
     log_weights = _in_batches(
         lambda streams, done: log_weights_of_level(
             path_of(posterior),
-            store.tuning.latest_ladder_rounds()[-1].settings,
+            store.tuning.ladder_rounds()[-1].settings,
             streams,
             level=level,
             inverse_temperatures=inverse_temperatures(temperatures, power=power),

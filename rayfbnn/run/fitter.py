@@ -194,7 +194,7 @@ def checked_state_shapes(spec: RunSpec, dataset: Dataset) -> StateShapes:
     """
     fit = build_fit(approximation_of(spec), posterior_before_fit(spec, dataset))
     state = initial_state(fit, streams_of(spec, np.zeros(1, dtype=np.uint64)))
-    return tuple((name, values.shape[1:]) for name, values in state.items())
+    return {name: values.shape[1:] for name, values in state.items()}
 
 
 def initial_state(fit: Fit, streams: Streams) -> dict[str, Array]:

@@ -23,7 +23,7 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATE, STATS
 from rayfbnn.store.records import SECONDS, BatchProgress, Block, Record
-from rayfbnn.store.rounds import Measurements, round_of, rounds, to_document
+from rayfbnn.store.rounds import Measurements, round_of, rounds
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Streams
 
@@ -202,7 +202,7 @@ class Collected:
                 SECONDS: time.monotonic() - self.started,
                 **shares,
             },
-            tuning=[to_document(measured) for measured in self._measured.values()],
+            tuning=tuple(self._measured.values()),
         )
 
     def _send(self) -> None:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from itertools import groupby
 
 import numpy as np
@@ -46,7 +45,7 @@ def append(store: OpenStore, batch: int, block: Block) -> BatchProgress:
         if block.first_iteration <= progress.iteration:
             return _committed_before(store, log, batch, block)
         check_follows(store.path, store.header, batch, block, progress)
-        record, payload = _prepare(store, log, batch, block, last)
+        record, payload = _prepare(store, batch, block, last)
         try:
             published = log.files.publish(record, payload)
             if published is None or not log.advance_to(published):
@@ -59,23 +58,25 @@ def append(store: OpenStore, batch: int, block: Block) -> BatchProgress:
         return record.progress
 
 
-def _prepare(
-    store: OpenStore, log: CommitLog, batch: int, block: Block, last: Record | None
-) -> tuple[Record, bytes]:
+def _prepare(store: OpenStore, batch: int, block: Block, last: Record | None) -> tuple[Record, bytes]:
     """Return the record of a block that follows `last`, and its draws and state as bytes."""
     draws = _arrays_of(store, batch, block) if block.n_draws else {}
     section = block.section if block.n_draws else None
-    payload = log.files.layout.encoded(draws, section, state_arrays(block.state))
-    return _record_after(store, batch, block, last, hashlib.sha256(payload).hexdigest()), payload
-
-
-def _record_after(store: OpenStore, batch: int, block: Block, last: Record | None, payload: str) -> Record:
-    """Return the record of a block that follows `last`; `payload` is the digest of its arrays."""
-    progress = _progress_after(BatchProgress() if last is None else last.progress, block)
-    return Record(
+    payload = store.commits.files.layout.encoded(draws, section, state_arrays(block.state))
+    before = BatchProgress() if last is None else last.progress
+    n_draws, n_warmup_draws = (0, block.n_draws) if block.section == "warmup" else (block.n_draws, 0)
+    progress = BatchProgress.model_construct(  # whole numbers in a summary stay whole in the file
+        iteration=block.last_iteration,
+        draws=before.draws + n_draws,
+        warmup_draws=before.warmup_draws + n_warmup_draws,
+        blocks=before.blocks + 1,
+        totals=_added(before.totals, {name: value + 0.0 for name, value in block.summary.items()}),
+        last=dict(block.summary),
+    )
+    record = Record(
         store=store.root.identity,
         batch=batch,
-        block=progress.blocks - 1,
+        block=before.blocks,
         previous="" if last is None else last.last_digest,
         first_iteration=block.first_iteration,
         n_iterations=block.n_iterations,
@@ -83,26 +84,16 @@ def _record_after(store: OpenStore, batch: int, block: Block, last: Record | Non
         first_draw=block.first_draw,
         n_draws=block.n_draws,
         chunks={},
-        progress=progress,
-        payload=payload,
+        state={},
         tuning=block.tuning,
+        payload=hashlib.sha256(payload).hexdigest(),
+        progress=progress,
     )
+    return record, payload
 
 
-def _progress_after(progress: BatchProgress, block: Block) -> BatchProgress:
-    is_warmup = block.section == "warmup"
-    totals = {
-        name: progress.totals.get(name, 0.0) + value
-        for name, value in {**dict.fromkeys(progress.totals, 0.0), **block.summary}.items()
-    }
-    return BatchProgress(
-        iteration=block.last_iteration,
-        draws=progress.draws + (0 if is_warmup else block.n_draws),
-        warmup_draws=progress.warmup_draws + (block.n_draws if is_warmup else 0),
-        blocks=progress.blocks + 1,
-        totals=totals,
-        last=dict(block.summary),
-    )
+def _added(ours: dict[str, float], theirs: dict[str, float]) -> dict[str, float]:
+    return {name: ours.get(name, 0.0) + theirs.get(name, 0.0) for name in {**ours, **theirs}}
 
 
 def _arrays_of(store: OpenStore, batch: int, block: Block) -> dict[str, Array]:
@@ -137,13 +128,13 @@ def _committed_before(store: OpenStore, log: CommitLog, batch: int, block: Block
     """Return the batch's progress if the block is already committed with the same values, else raise."""
     what = f"{store.path}: batch {batch}: iterations {block.first_iteration} to {block.last_iteration}"
     before: Record | None = None
-    for record in log.all(batch):
+    for record in log.records(batch):
         if block.first_iteration <= record.progress.iteration:
             break
         before = record
     is_block = (record.first_iteration, record.n_iterations) == (block.first_iteration, block.n_iterations)
     if record.segment is None and is_block:
-        is_same = _prepare(store, log, batch, block, before)[0].same_block(record)
+        is_same = _prepare(store, batch, block, before)[0].same_block(record)
     elif record.segment is not None and block.last_iteration <= record.progress.iteration:
         is_same = _has_draws_of(store, batch, block)
     else:
@@ -152,7 +143,7 @@ def _committed_before(store: OpenStore, log: CommitLog, batch: int, block: Block
         raise StoreCorruptError(f"{what}: are committed with other values; run `verify` on the store")
     store.fs.fsync_dir(log.files.folder(batch))  # the first attempt may have failed before this
     log.advance(batch)
-    return log.progress(batch)
+    return log.progress_of([batch])[0]
 
 
 def _has_draws_of(store: OpenStore, batch: int, block: Block) -> bool:
@@ -225,21 +216,24 @@ def _make_segment(store: OpenStore, log: CommitLog, blocks: list[Record]) -> boo
     """
     first, last = blocks[0], blocks[-1]
     payload = log.files.layout.state_bytes(last, log.files.content(last))
-    segment = replace(
-        last,
-        previous=first.previous,
-        first_iteration=first.first_iteration,
-        n_iterations=sum(record.n_iterations for record in blocks),
-        first_draw=first.first_draw,
-        n_draws=sum(record.n_draws for record in blocks),
-        chunks={},
-        progress=replace(last.progress, last=_summed(blocks)),
-        tuning=summed([record.tuning for record in blocks]),
-        segment=Segment(first.block, last.digest),
-        payload=hashlib.sha256(payload).hexdigest(),
+    segment = last.model_copy(
+        update={
+            "previous": first.previous,
+            "first_iteration": first.first_iteration,
+            "n_iterations": sum(record.n_iterations for record in blocks),
+            "first_draw": first.first_draw,
+            "n_draws": sum(record.n_draws for record in blocks),
+            "progress": last.progress.model_copy(
+                update={"last": reduce(_added, (record.progress.last for record in blocks))}
+            ),
+            "tuning": summed([record.tuning for record in blocks]),
+            "segment": Segment(first_block=first.block, last=last.digest),
+            "payload": hashlib.sha256(payload).hexdigest(),
+        }
     )
     chunks = _write_chunks(store, log, blocks, segment) if segment.n_draws else {}
-    is_new = log.files.publish(replace(segment, chunks=chunks), payload) is not None
+    segment = segment.model_copy(update={"chunks": chunks})
+    is_new = log.files.publish(segment, payload) is not None
     for record in blocks if is_new else ():
         log.files.remove(record)
     return is_new
@@ -321,8 +315,3 @@ def _holds(store: OpenStore, segment: Record, place: Place, content: bytes, exis
     n_draws = segment.first_draw + segment.n_draws - number * store.header.draws_per_chunk
     ours, theirs = (plan.decoded(raw)[:, :n_draws].tobytes() for raw in (content, existing))
     return bool(ours == theirs)
-
-
-def _summed(blocks: list[Record]) -> dict[str, float]:
-    names = dict.fromkeys(name for record in blocks for name in record.progress.last)
-    return {name: sum(record.progress.last.get(name, 0.0) for record in blocks) for name in names}

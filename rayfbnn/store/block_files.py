@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.store.payload import PayloadLayout, joined, size_of_header, split
-from rayfbnn.store.records import Record, batch_folder, seal_of
+from rayfbnn.store.records import Record, batch_folder, seal_of, unsealed
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 from rayfbnn.store.storage.recent import Recent
@@ -42,23 +41,17 @@ class BlockFiles:
         """Return the folder of a batch's commits."""
         return batch_folder(self._root, batch)
 
-    def file(self, batch: int, block: int) -> Place:
-        """Return the file of a block that is in no segment."""
-        return self.folder(batch) / f"{block:06d}.block"
-
-    def segment_file(self, batch: int, first_block: int) -> Place:
-        """Return the file of the segment that starts with a block."""
-        return self.folder(batch) / f"{first_block:06d}.segment"
+    def file(self, batch: int, first_block: int, *, is_segment: bool = False) -> Place:
+        """Return the file of the segment that starts with a block, or of a block that is in no segment."""
+        return self.folder(batch) / f"{first_block:06d}.{_KINDS[is_segment]}"
 
     def file_of(self, record: Record) -> Place:
         """Return the file of a record."""
-        if record.segment is None:
-            return self.file(record.batch, record.block)
-        return self.segment_file(record.batch, record.first_block)
+        return self.file(record.batch, record.first_block, is_segment=record.segment is not None)
 
     def first_file(self, batch: int, first_block: int) -> Place:
         """Return the file of the record that starts with a block: a segment if there is one, or the block."""
-        segment = self.segment_file(batch, first_block)
+        segment = self.file(batch, first_block, is_segment=True)
         return segment if self._fs.exists(segment) else self.file(batch, first_block)
 
     def numbers(self, batch: int) -> tuple[set[int], set[int]]:
@@ -74,18 +67,9 @@ class BlockFiles:
                 raise StoreCorruptError(f"{folder}: missing: the commits of batch {batch}")
         return {batch: _numbers(names[folder]) for batch, folder in folders.items()}
 
-    def listed(self, batch: int) -> list[int]:
-        """Return the first blocks of all files in order, including blocks that a segment stands for."""
-        blocks, segments = self.numbers(batch)
-        return sorted(blocks | segments)
-
-    def read_block(self, batch: int, block: int) -> Record:
-        """Read the record of a block that is in no segment."""
-        return self._read(self.file(batch, block), batch, block)
-
-    def read_segment(self, batch: int, first_block: int) -> Record:
-        """Read the record of a segment."""
-        return self._read(self.segment_file(batch, first_block), batch, first_block)
+    def read(self, batch: int, first_block: int, *, is_segment: bool = False) -> Record:
+        """Read the record of the segment that starts with a block, or of a block that is in no segment."""
+        return self._read(self.file(batch, first_block, is_segment=is_segment), batch, first_block)
 
     def read_first(self, batch: int, first_block: int) -> Record:
         """Read the record that starts with a block: a segment if there is one, or the block."""
@@ -129,7 +113,7 @@ class BlockFiles:
 
     def _checked(self, header: bytes, path: Place, batch: int, first_block: int) -> Record:
         """Return the record in a header; StoreCorruptError unless it is whole and in its place."""
-        record = Record.from_bytes(header, path)
+        record = unsealed(Record, header, path, "a commit record")
         is_segment = record.segment is not None
         if record.first_block > record.block:
             raise StoreCorruptError(f"{path}: stands for blocks {record.first_block} to {record.block}")
@@ -152,7 +136,7 @@ class BlockFiles:
         raw = record.to_bytes()
         if not self._fs.write_exclusive(self.file_of(record), joined(raw, payload)):
             return None
-        return replace(record, digest=seal_of(raw, self.file_of(record)))
+        return record.model_copy(update={"digest": seal_of(raw, self.file_of(record))})
 
     def remove(self, record: Record) -> None:
         """Remove a block that a segment stands for, and forget its arrays."""

@@ -13,6 +13,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.dataset import order_of_cases
 from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
+from rayfbnn.store.documents import Chains, Count, Digest, Draws, Shapes, Whole
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset
@@ -28,7 +29,7 @@ PREDICTIVE = ("outputs", "targets")  # at the training inputs, of draws from the
 # Markov chains, draws by rejection, draws from the prior, draws from an approximation of the posterior
 Kind = Literal["mcmc", "exact", "prior", "approximate"]
 Section = Literal["posterior", "warmup"]
-StateShapes = tuple[tuple[str, tuple[int, ...]], ...]
+StateShapes = dict[str, tuple[int, ...]]
 # An array, because readers of Zarr do not look inside an array's folder. The commit records lie there.
 COMMITS = "commits"
 # A run with a ladder has in the group LADDER: the measure of each level (`measure_name`), the energy
@@ -56,18 +57,18 @@ class Header:
     """
 
     kind: Kind
-    chains: int
-    chains_per_batch: int
-    draws_per_block: int | None
-    n_draws: int
-    n_warmup_draws: int
-    n_blocks: int
-    n_cases: int
-    coordinate_chunk: int
-    data_hash: str
-    draws_per_chunk: int
-    cases_per_chunk: int
-    fit_state: StateShapes | None = None
+    chains: Chains
+    chains_per_batch: Chains
+    draws_per_block: Count | None
+    n_draws: Draws
+    n_warmup_draws: Draws
+    n_blocks: Whole
+    n_cases: Whole
+    coordinate_chunk: Count
+    data_hash: Digest
+    draws_per_chunk: Count
+    cases_per_chunk: Count
+    fit_state: Shapes | None = None
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -87,6 +88,30 @@ class Header:
         """Return the numbers of the chains in a batch; the last batch may have fewer than the others."""
         first = batch * self.chains_per_batch
         return range(first, min(first + self.chains_per_batch, self.chains))
+
+
+@dataclass(frozen=True)
+class Root:
+    """The root metadata, with the extensions laid over it.
+
+    identity      digest of the root's metadata file, which never changes and thus identifies the store
+    fixed_chunks  chunk file -> SHA-256 of its content, for all chunks written at creation
+    n_extensions  number of times that the run was lengthened
+    before        the header before the last extension; after a crash some arrays may still have its sizes
+    version       version of rayfbnn that created the store
+    results       number of its results (`rayfbnn.version`)
+    kernel        name of the code that ran the first leapfrog steps
+    """
+
+    identity: str
+    header: Header
+    spec: RunSpec
+    fixed_chunks: dict[str, str]
+    n_extensions: int
+    before: Header
+    version: str
+    results: int
+    kernel: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,6 +246,12 @@ def sigma_plans(layout: PrecisionLayout) -> list[SigmaPlan]:
     return plans
 
 
+def layouts(spec: RunSpec) -> tuple[ParameterLayout, PrecisionLayout]:
+    """Return the columns of the parameters and of the precisions of a run."""
+    precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets))
+    return ParameterLayout.from_network(spec.network), precisions
+
+
 def output_names(spec: RunSpec) -> tuple[str, ...]:
     """Return the names of the outputs.
 
@@ -251,7 +282,8 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
     drawn = partial(_drawn, header, n_draws)
     group = f"{prefix}posterior"
     sizes: dict[str, int] = {"target": len(spec.data.targets)}
-    for parameters in ParameterLayout.from_network(network).groups:
+    layout, precisions = layouts(spec)
+    for parameters in layout.groups:
         dims = parameter_dims(parameters.name)
         if parameters.name in network.connections:
             dims = (f"weight_{parameters.name}",)
@@ -259,7 +291,6 @@ def _section(header: Header, spec: RunSpec, prefix: str, n_draws: int) -> Iterat
             dims = (f"input_{parameters.name}", *dims[1:])
         sizes.update(zip(dims, parameters.shape, strict=True))
         yield drawn(f"{group}/{parameters.name}", dims, parameters.shape, spec.dtype)
-    precisions = PrecisionLayout.from_specs(network, spec.model, len(spec.data.targets))
     for sigma in sigma_plans(precisions):
         shape = tuple(sizes[dim] for dim in sigma.dims)
         yield drawn(f"{group}/{sigma.name}", sigma.dims, shape, "float64")
@@ -312,15 +343,14 @@ def state_shapes(header: Header, spec: RunSpec) -> StateShapes | None:
 
 def ladder_state(spec: RunSpec, n_levels: int) -> StateShapes:
     """Return the names and shapes of the arrays in the state of one ladder."""
-    n_parameters = ParameterLayout.from_network(spec.network).n_parameters
-    n_precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets)).n_precisions
-    return (
-        ("position", (n_levels, n_parameters)),
-        ("precisions", (n_levels, n_precisions)),
-        ("replica", (n_levels,)),
-        ("end", (n_levels,)),
-        ("trips", ()),
-    )
+    parameters, precisions = layouts(spec)
+    return {
+        "position": (n_levels, parameters.n_parameters),
+        "precisions": (n_levels, precisions.n_precisions),
+        "replica": (n_levels,),
+        "end": (n_levels,),
+        "trips": (),
+    }
 
 
 def _predictive(header: Header, spec: RunSpec) -> Iterator[ArrayPlan]:

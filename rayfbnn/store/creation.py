@@ -7,16 +7,16 @@ import json
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from rayfbnn.data import Dataset
 from rayfbnn.errors import ConfigError, StoreExistsError
 from rayfbnn.memory import bytes_text, memory_of_machine
-from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import (
     COMMITS,
@@ -24,9 +24,11 @@ from rayfbnn.store.catalogue import (
     ArrayPlan,
     Header,
     Kind,
+    Section,
     StateShapes,
     array_plans,
     ladder_state,
+    layouts,
 )
 from rayfbnn.store.documents import MOST_CHAINS, MOST_DRAWS, MOST_VALUES, values_in
 from rayfbnn.store.hierarchy import METADATA, array_metadata, group_metadata, planned_chunks
@@ -47,19 +49,11 @@ _OURS = re.compile(
 )
 
 
-def create(
-    fs: Storage,
-    path: Place,
-    header: Header,
-    spec: RunSpec,
-    data: Dataset,
-    kernel: str,
-    fill: Callable[[Place], None] | None = None,
-) -> None:
-    """Create a store at `path`; a crash leaves no store there.
-
-    fill  commits the draws that the store holds from the start; called with the place where it is built
-    """
+@contextmanager
+def created(
+    fs: Storage, path: Place, header: Header, spec: RunSpec, data: Dataset, kernel: str
+) -> Iterator[Place]:
+    """Return a context with the place of a new store, which ends up at `path`; a crash leaves none there."""
     if fs.is_taken(path):
         raise StoreExistsError(f"{path}: already exists; choose another path, or resume it")
     _check_text(spec)
@@ -67,8 +61,7 @@ def create(
     check_size(header, spec, length, free_bytes=fs.free_bytes(path.parent))
     with fs.creation(path, f"{COMMITS}/{LOCK}", is_ours) as building:
         _build(fs, building, header, spec, data, kernel)
-        if fill is not None:
-            fill(building)
+        yield building
 
 
 def is_ours(key: str) -> bool:
@@ -104,8 +97,6 @@ def _build(fs: Storage, path: Place, header: Header, spec: RunSpec, data: Datase
     sizes = asdict(header)
     if header.fit_state is None:
         del sizes["fit_state"]
-    else:
-        sizes["fit_state"] = dict(header.fit_state)
     root = group_metadata(
         {
             "format": FORMAT,
@@ -142,27 +133,35 @@ _CASES_BYTES = 4 * 2**20  # of a chunk of inputs or targets, which a worker hold
 def new_header(
     spec: RunSpec,
     *,
-    kind: Kind,
-    n_draws: int,
-    n_warmup_draws: int,
-    chains: int,
-    chains_per_batch: int,
-    draws_per_block: int | None,
-    draws_per_chunk: int | None,
     n_cases: int,
     data_hash: str,
+    kind: Kind = "mcmc",
+    n_draws: int | None = None,
+    n_warmup_draws: int = 0,
+    chains: int | None = None,
+    chains_per_batch: int | None = None,
+    draws_per_block: int | None = None,
+    draws_per_chunk: int | None = None,
     cases_per_chunk: int | None = None,
     fit_state: StateShapes | None = None,
 ) -> Header:
-    """Return the sizes of a new store.
+    """Return the sizes of a new store. Those that are None follow from the specification.
 
-    If draws_per_chunk or cases_per_chunk is None, `_chunk_draws` or `chunk_cases` decides.
+    n_draws          draws of each chain; None for the kept and the warm-up draws of the phases
+    draws_per_block  maximum number of draws in a block; None in both places for blocks that end after some
+                     seconds
+    draws_per_chunk  draws in a chunk; None for about 32 MiB
+    cases_per_chunk  training cases in a chunk; None for at most 4 MiB
+    fit_state        names and shapes of the arrays in the state of a fit
     """
+    if n_draws is None:
+        n_draws, n_warmup_draws = spec.kept_draws, spec.warmup_draws
+    chains = chains or spec.chains
     header = Header(
         kind=kind,
         chains=chains,
-        chains_per_batch=min(chains_per_batch, chains),
-        draws_per_block=draws_per_block,
+        chains_per_batch=min(chains_per_batch or spec.chains_per_batch, chains),
+        draws_per_block=draws_per_block or spec.draws_per_block,
         n_draws=n_draws,
         n_warmup_draws=n_warmup_draws,
         n_blocks=max(spec.total_iterations, n_draws),
@@ -207,18 +206,7 @@ def planned_size(spec: RunSpec, n_cases: int) -> tuple[int, int]:
 
     ConfigError for more chains or draws than a store holds.
     """
-    header = new_header(
-        spec,
-        kind="mcmc",
-        n_draws=spec.kept_draws,
-        n_warmup_draws=spec.warmup_draws,
-        chains=spec.chains,
-        chains_per_batch=spec.chains_per_batch,
-        draws_per_block=spec.draws_per_block,
-        draws_per_chunk=None,
-        n_cases=n_cases,
-        data_hash="",
-    )
+    header = new_header(spec, n_cases=n_cases, data_hash="")
     check_counts(header, Length.from_longest(header, spec))
     plans = array_plans(header, spec)
     n_segments = len(rounds(spec)) + len(spec.phase)
@@ -242,7 +230,7 @@ class Length:
 
     key: str
     value: int
-    section: Literal["posterior", "warmup"] | None
+    section: Section | None
 
     @staticmethod
     def from_longest(header: Header, spec: RunSpec) -> Length:
@@ -256,8 +244,7 @@ class Length:
     def from_phase(spec: RunSpec, number: int) -> Length:
         """Return the length of the phase with a given number."""
         phase = spec.phase[number]
-        section: Literal["posterior", "warmup"] | None = "posterior" if phase.keep is True else None
-        section = "warmup" if phase.keep == "warmup" else section
+        section: Section | None = "posterior" if phase.keep is True else phase.keep or None
         is_last = number == len(spec.phase) - 1
         key = spec.length_key if is_last else f"phase[{number}].iterations"
         return Length(key, phase.iterations, section)
@@ -319,7 +306,7 @@ def check_size(
         ),
     ):
         if needed(value) > available:
-            most = _largest_that_fits(value, needed, available)
+            most = max(0, bisect_right(range(value), available, key=needed) - 1)
             must_be = f"it must be at most {most}" if most else "not even 1 fits"
             sizes_in_words = what.format(bytes_text(needed(value)), bytes_text(available))
             raise ConfigError(f"{key}: {sizes_in_words}; {must_be}, got {value}")
@@ -376,20 +363,16 @@ class Sizes:
 
 def _state_bytes(spec: RunSpec) -> int:
     if spec.ladder is not None:
-        return 8 * sum(math.prod(shape) for _, shape in ladder_state(spec, spec.ladder.most_levels))
-    n_precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets)).n_precisions
-    return 8 * (2 * ParameterLayout.from_network(spec.network).n_parameters + n_precisions)
-
-
-def _largest_that_fits(value: int, needed: Callable[[int], int], available: int) -> int:
-    return max(0, bisect_right(range(value), available, key=needed) - 1)
+        return 8 * sum(map(math.prod, ladder_state(spec, spec.ladder.most_levels).values()))
+    parameters, precisions = layouts(spec)
+    return 8 * (2 * parameters.n_parameters + precisions.n_precisions)
 
 
 def _of_one(header: Header) -> Header:
     """Return the sizes of a run with one chain, draw and block."""
-    one_draw = replace(header, n_draws=1, n_warmup_draws=min(1, header.n_warmup_draws), n_blocks=1)
-    one_chain = replace(one_draw, chains=1, chains_per_batch=1)
-    return replace(one_chain, draws_per_block=1, draws_per_chunk=1, coordinate_chunk=1)
+    ones = ("n_draws", "n_blocks", "chains", "chains_per_batch", "draws_per_chunk", "coordinate_chunk")
+    one: dict[str, Any] = dict.fromkeys(ones, 1)
+    return replace(header, n_warmup_draws=min(1, header.n_warmup_draws), draws_per_block=1, **one)
 
 
 def _bytes(plan: ArrayPlan) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class Hierarchy:
 
     def zarr_store(self) -> ZarrStore:
         """Return the hierarchy as a store of Zarr, for readers such as xarray."""
-        return _zarr_store(_Files(self))
+        return _zarr_store(_Files(self), read_only=True)
 
     def content(self, key: str, n_draws: int | None = None) -> bytes:
         """Return the bytes of a chunk; StoreCorruptError if a file is missing or damaged.
@@ -207,37 +207,24 @@ def planned_chunks(plan: ArrayPlan, *, first: int = 0) -> Iterator[tuple[str, by
         yield plan.chunk_file(index), text_chunk(plan) if plan.is_text else encoded(some, plan)
 
 
-class _Files(MutableMapping[str, Any]):
+class _Files(dict[str, Any]):
     """Zarr's view of the files: the keys are paths in the store, and the values are Zarr's buffers.
 
     A missing chunk is an error, because only committed chunks are asked for and Zarr would silently read NaN.
     """
 
     def __init__(self, hierarchy: Hierarchy) -> None:
+        super().__init__({key: _buffer(raw) for key, raw in hierarchy.metadata.items()})
         self._hierarchy = hierarchy
 
-    def __getitem__(self, key: str) -> Any:
-        if key in self._hierarchy.metadata:
-            return _buffer(self._hierarchy.metadata[key])
+    def __missing__(self, key: str) -> Any:
         return _buffer(self._hierarchy.content(key))
 
-    def __setitem__(self, key: str, value: Any) -> None:
-        raise StoreCorruptError(f"{key}: must not be written")
 
-    def __delitem__(self, key: str) -> None:
-        raise KeyError(key)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._hierarchy.metadata)
-
-    def __len__(self) -> int:
-        return len(self._hierarchy.metadata)
-
-
-def _zarr_store(files: MutableMapping[str, Any]) -> ZarrStore:
+def _zarr_store(files: dict[str, Any], *, read_only: bool = False) -> ZarrStore:
     from zarr.storage import MemoryStore
 
-    return MemoryStore(files)
+    return MemoryStore(files, read_only=read_only)
 
 
 def _buffer(raw: bytes) -> Any:

@@ -20,7 +20,7 @@ from rayfbnn.store.documents import HolderDocument
 from rayfbnn.store.hierarchy import METADATA, array_metadata, planned_chunks
 from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import NO_SEAL, SEAL, seal, unsealed
-from rayfbnn.store.root import HOLDER, LOCK, extension_log, matches, read_sealed, verdict_log
+from rayfbnn.store.root import HOLDER, LOCK, extension_log, matches, read_sealed
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
@@ -179,6 +179,5 @@ def _sweep(store: OpenStore) -> None:
         store.fs.sweep(store.tuning.log.folder, below=store.path)
         # The process that wrote the last record may have died before it synced the folder.
         store.fs.fsync_dir(store.tuning.log.folder)
-    verdicts = verdict_log(store.fs, store.path, store.root.identity)
-    if store.fs.exists(verdicts.folder):
-        store.fs.sweep(verdicts.folder, below=store.path)
+    if store.fs.exists(store.verdicts.folder):
+        store.fs.sweep(store.verdicts.folder, below=store.path)

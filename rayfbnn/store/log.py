@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -10,9 +10,9 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError, StoreOvertakenError
 from rayfbnn.state import ChainState
 from rayfbnn.store.block_files import NAME, BlockFiles, MissingFile, missing
-from rayfbnn.store.catalogue import COMMITS, DISCARDED
+from rayfbnn.store.catalogue import COMMITS, DISCARDED, ArrayPlan, Root
 from rayfbnn.store.documents import Head
-from rayfbnn.store.known import KnownRecords, Seen, UpdateSums, look_ahead
+from rayfbnn.store.known import KnownRecords, Seen
 from rayfbnn.store.payload import PayloadLayout
 from rayfbnn.store.records import (
     HEAD,
@@ -27,13 +27,13 @@ from rayfbnn.store.records import (
     write_head,
 )
 from rayfbnn.store.storage.places import Place
-from rayfbnn.store.storage.protocol import Result, Storage
+from rayfbnn.store.storage.protocol import Item, Result, Storage
 
 _ATTEMPTS = 5  # to read a batch while a driver gathers its blocks
 
 
 class CommitLog:
-    """The commit records of a store; `store` is the digest of its root metadata.
+    """The commit records of a store with these root metadata and arrays.
 
     A block is a record with its draws and state. A segment is a record of consecutive blocks, with the state
     after the last; their draws are in chunks. It replaces its blocks, and these are removed; blocks that a
@@ -44,12 +44,19 @@ class CommitLog:
     """
 
     def __init__(
-        self, fs: Storage, root: Place, store: str, layout: PayloadLayout, *, headers_only: bool = False
+        self,
+        fs: Storage,
+        path: Place,
+        root: Root,
+        plans: Mapping[str, ArrayPlan],
+        *,
+        headers_only: bool = False,
     ) -> None:
-        self._fs, self._root, self._store = fs, root, store
-        self.files = BlockFiles(fs, root, store, layout, headers_only=headers_only)
+        self._fs, self._root, self._store = fs, path, root.identity
+        layout = PayloadLayout(root.header, root.spec, plans)
+        self.files = BlockFiles(fs, path, root.identity, layout, headers_only=headers_only)
         self._known = KnownRecords(self.files)
-        self._sums = UpdateSums()
+        self._sums: dict[int, tuple[str, RunUpdates]] = {}  # by batch: digest of the last block, its sum
 
     def lock(self, batch: int) -> AbstractContextManager[None]:
         """Hold the lock for writing a block, because a worker believed dead may still write the same one."""
@@ -77,7 +84,7 @@ class CommitLog:
             first_blocks.append(number)
             if number in segments:
                 try:
-                    covered = self.files.read_segment(batch, number).block + 1
+                    covered = self.files.read(batch, number, is_segment=True).block + 1
                 except StoreCorruptError:  # whoever reads it gets the error
                     covered = number + 1
         return first_blocks
@@ -105,7 +112,7 @@ class CommitLog:
         segment = self._segment_with(batch, block, segments)
         if segment is not None and segment.block == block:
             return segment
-        return self.files.read_block(batch, block)
+        return self.files.read(batch, block)
 
     def _segment_with(self, batch: int, block: int, segments: set[int]) -> Record | None:
         number = 0
@@ -146,10 +153,6 @@ class CommitLog:
                 raise
             return segment, self.files.content(segment)
 
-    def all(self, batch: int) -> list[Record]:
-        """Return every record of a batch, each checked against the one before it."""
-        return self.records(batch)
-
     def records(
         self, batch: int, *, first: int = 0, previous: str = "", seen: Seen | None = None
     ) -> list[Record]:
@@ -166,7 +169,7 @@ class CommitLog:
             # A repair may have set aside blocks that were read before, and a run may have replaced them.
             records = self._again(self._records, batch, first, previous)
         for record in records:
-            self._sums.add(record)
+            self._added(record)
         return records
 
     def _records(self, batch: int, first: int, previous: str, *, seen: Seen | None) -> list[Record]:
@@ -193,8 +196,23 @@ class CommitLog:
         return records
 
     def look(self, batches: Sequence[int]) -> dict[int, Seen]:
-        """Read the new records of several batches at once, if the storage is slow, for `records`."""
-        return look_ahead(self._fs, self.files, self._known, self.head, batches)
+        """Read the names, the heads and the new records of several batches, and return what was seen of each.
+
+        Only a slow storage is asked in this way; the result is empty for others. It takes one listing, and
+        then the time of a few requests, because several are made at once. A batch with a damaged file is left
+        out: whoever reads it gets the error.
+        """
+        if self._fs.at_once == 1:
+            return {}
+        numbers = self.files.numbers_of(batches)
+        heads = self._fs.each(_or_none(self.head), batches)
+        seen = {head.batch: Seen(head, *numbers[head.batch]) for head in heads if head is not None}
+        segments = [(batch, n) for batch, one in seen.items() for n in self._known.unread_segments(one)]
+        self._fs.each(_or_none(lambda item: self._known.segment(*item)), segments)
+        single = {batch: _or_none(self._known.unread_blocks)(one) for batch, one in seen.items()}
+        blocks = [(batch, number) for batch, unread in single.items() for number in unread or ()]
+        self._fs.each(_or_none(lambda item: self._known.block(*item)), blocks)
+        return {batch: one for batch, one in seen.items() if single[batch] is not None}
 
     def _seen(self, batch: int) -> Seen:
         """Read the head of a batch and the names of its files, in this order."""
@@ -247,10 +265,6 @@ class CommitLog:
                 seen = None
         return read(*arguments, seen=None)
 
-    def progress(self, batch: int) -> BatchProgress:
-        """Return the progress of a batch. This reads at most one folder and two small files."""
-        return self.progress_of([batch])[0]
-
     def progress_of(self, batches: Sequence[int]) -> list[BatchProgress]:
         """Return the progress of several batches; a slow storage lists their folders once."""
         return [BatchProgress() if last is None else last.progress for last in self.lasts(batches)]
@@ -259,11 +273,21 @@ class CommitLog:
         """Return the acceptances and divergences of a batch up to its record `last`."""
         if last is None:
             return RunUpdates()
-        self._sums.add(last)
-        updates = self._sums.until(last)
-        if updates is not None:
+        updates = self._added(last)
+        if updates is None:
+            until = (record for record in self.records(last.batch) if record.block <= last.block)
+            updates = sum((record.updates for record in until), RunUpdates())
+            self._sums[last.batch] = last.last_digest, updates
+        return updates
+
+    def _added(self, record: Record) -> RunUpdates | None:
+        """Add a record to the sum of its batch if it is the next; None if the sum then ends with another."""
+        summed, updates = self._sums.get(record.batch, ("", RunUpdates()))
+        if record.previous == summed:
+            updates += record.updates
+            self._sums[record.batch] = record.last_digest, updates
             return updates
-        return self._sums.replace([record for record in self.all(last.batch) if record.block <= last.block])
+        return updates if record.last_digest == summed else None
 
     def advance(self, batch: int) -> None:
         """Let the head of a batch name its last block. The caller holds the lock of the batch or the store.
@@ -336,3 +360,15 @@ class CommitLog:
             self._fs.rename_new(self.files.folder(batch) / name, moved[-1], below=self._root)
         self.set_head(batch, first_block)  # a worker in a bucket may have seen a block before it was moved
         return moved
+
+
+def _or_none(read: Callable[[Item], Result]) -> Callable[[Item], Result | None]:
+    """Return a function that reads something, with None as the result if it is damaged or missing."""
+
+    def attempt(item: Item) -> Result | None:
+        try:
+            return read(item)
+        except StoreCorruptError:
+            return None
+
+    return attempt

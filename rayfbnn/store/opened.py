@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,23 +15,19 @@ from rayfbnn.data.dataset import CasesDigest, TargetUnits, is_log_of
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.memory import bytes_text, memory_of_machine
 from rayfbnn.model.cases import pieces_of
-from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
-from rayfbnn.spec import RunSpec
 from rayfbnn.store.catalogue import (
     LADDER,
     STATISTIC,
     STATISTICS,
-    ArrayPlan,
-    Header,
     Section,
     array_plans,
+    layouts,
     sigma_plans,
 )
 from rayfbnn.store.hierarchy import Hierarchy
 from rayfbnn.store.log import CommitLog
-from rayfbnn.store.payload import PayloadLayout
 from rayfbnn.store.records import SEAL
-from rayfbnn.store.root import Root, check_fixed_chunks, check_layout, read_metadata, read_root
+from rayfbnn.store.root import check_fixed_chunks, check_layout, read_metadata, read_root, verdict_log
 from rayfbnn.store.rows import CommittedDraws
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
@@ -43,24 +39,18 @@ if TYPE_CHECKING:
 _ALL = slice(None)
 
 
-def commit_log(
-    fs: Storage, path: Place, root: Root, plans: Mapping[str, ArrayPlan], *, headers_only: bool = False
-) -> CommitLog:
-    """Return the log of the commits of a store; `headers_only` is that of BlockFiles."""
-    layout = PayloadLayout.from_plans(root.header, root.spec, plans)
-    return CommitLog(fs, path, root.identity, layout, headers_only=headers_only)
-
-
 class OpenStore:
     """The contents of the metadata files of a store, with the objects that read its arrays and records.
 
     fs          the storage that all bytes of the store pass through
     path        the store's folder, as an absolute path
-    root        the root metadata, with the extensions applied
+    root        the root metadata, with the extensions applied; `header` has its sizes, `spec` its run
+    kind        kind of the draws: from Markov chains, exact by rejection, from the prior, or approximate
     hierarchy   the Zarr arrays; their chunks are checked as they are read
     commits     the commit records
     rows        the committed draws by their chunks, from the commit records
     tuning      the records of the rounds that find automatic settings
+    verdicts    the verdicts on a run that was extended until it was ok
     parameter_layout, precision_layout    columns of the positions and of the precisions
     is_pending  whether an extension was published, but some arrays are not lengthened yet
     """
@@ -79,31 +69,22 @@ class OpenStore:
 
     def reload(self) -> None:
         """Read the metadata files again; the commit records that were read before are kept."""
-        self.root = read_root(self.fs, self.path)
-        header, spec = self.root.header, self.root.spec
-        plans = array_plans(header, spec)
+        self.root = root = read_root(self.fs, self.path)
+        self.header, self.spec, self.kind = root.header, root.spec, root.header.kind
+        self.n_chains, self.n_batches = root.header.chains, root.header.n_batches
+        plans = array_plans(root.header, root.spec)
         check_layout(self.fs, self.path, plans)
-        check_fixed_chunks(self.path, self.root.fixed_chunks, plans)
+        check_fixed_chunks(self.path, root.fixed_chunks, plans)
         metadata, self.is_pending = read_metadata(self.fs, self.path, plans)
-        if self._identity != self.root.identity:
-            self.commits = commit_log(self.fs, self.path, self.root, plans, headers_only=self._headers_only)
+        if self._identity != root.identity:
+            self.commits = CommitLog(self.fs, self.path, root, plans, headers_only=self._headers_only)
             self.rows = CommittedDraws(self.path, self.commits)
-            self._identity = self.root.identity
-        self.rows.set_sizes(header, plans, self.root.fixed_chunks)
+            self._identity = root.identity
+        self.rows.set_sizes(root.header, plans, root.fixed_chunks)
         self.hierarchy = Hierarchy(self.fs, self.path, plans, metadata, self.rows)
-        self.tuning = TuningLog(self.fs, self.path, self._identity, spec, header.n_batches, self.commits)
-        self.parameter_layout = ParameterLayout.from_network(spec.network)
-        self.precision_layout = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets))
-
-    @property
-    def header(self) -> Header:
-        """Sizes of the run."""
-        return self.root.header
-
-    @property
-    def spec(self) -> RunSpec:
-        """The specification of the run, with its present length."""
-        return self.root.spec
+        self.tuning = TuningLog(self.fs, self.path, root, self.commits)
+        self.verdicts = verdict_log(self.fs, self.path, root.identity)
+        self.parameter_layout, self.precision_layout = layouts(root.spec)
 
     @property
     def committed_draws(self) -> int:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from rayfbnn.arrays import Array, to_host
 from rayfbnn.errors import StoreCorruptError
-from rayfbnn.model.layout import ParameterLayout, PrecisionLayout
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
-from rayfbnn.store.catalogue import STATE, ArrayPlan, Header, Section, StateShapes, state_shapes
+from rayfbnn.store.catalogue import STATE, ArrayPlan, Header, Section, StateShapes, layouts, state_shapes
 from rayfbnn.store.records import Record
 from rayfbnn.store.rounds import Round, measurements_problem, round_of, rounds
 from rayfbnn.store.storage.places import Place
@@ -75,17 +75,19 @@ class PayloadLayout:
     header: Header
     spec: RunSpec
     plans: Mapping[str, ArrayPlan]
-    n_parameters: int
-    n_precisions: int
-    named_state: StateShapes | None  # of fits and ladders; None for chains
 
-    @staticmethod
-    def from_plans(header: Header, spec: RunSpec, plans: Mapping[str, ArrayPlan]) -> PayloadLayout:
-        """Return the layout for a run with these arrays."""
-        precisions = PrecisionLayout.from_specs(spec.network, spec.model, len(spec.data.targets))
-        n_parameters = ParameterLayout.from_network(spec.network).n_parameters
-        named = state_shapes(header, spec)
-        return PayloadLayout(header, spec, plans, n_parameters, precisions.n_precisions, named)
+    @cached_property
+    def named_state(self) -> StateShapes | None:
+        """Names and shapes of the state of one fit or ladder; None for chains."""
+        return state_shapes(self.header, self.spec)
+
+    @cached_property
+    def _chain_state(self) -> StateShapes:
+        parameters, precisions = layouts(self.spec)
+        return {
+            name: (precisions.n_precisions if name == "precisions" else parameters.n_parameters,)
+            for name in STATE
+        }
 
     @property
     def most_bytes(self) -> int:
@@ -127,10 +129,9 @@ class PayloadLayout:
         """Raise StoreCorruptError unless these are the arrays of the record."""
         if record.payload != hashlib.sha256(payload).hexdigest():
             raise StoreCorruptError(f"{path}: damaged: not the values that were committed")
-        n_bytes = {_n_bytes(self._arrays(record))}
-        if self.header.kind in ("exact", "prior"):  # they have no state
-            n_bytes.add(_n_bytes(self._draws_of(record)))
-        if len(payload) not in n_bytes:
+        of_draws, of_state = self._draws_of(record), self._state(self._n_chains(record))
+        is_without_state = self.header.kind in ("exact", "prior") and len(payload) == _n_bytes(of_draws)
+        if not is_without_state and len(payload) != _n_bytes(of_draws) + _n_bytes(of_state):
             raise StoreCorruptError(f"{path}: does not have the size of a block of this run")
 
     def draws(self, record: Record, payload: memoryview) -> dict[str, Array]:
@@ -139,16 +140,11 @@ class PayloadLayout:
 
     def state(self, record: Record, payload: memoryview) -> ChainState | None:
         """Return the state of chains in the file of a block or segment; None if there is none."""
-        start = _n_bytes(self._draws_of(record))
-        if len(payload) == start or self.named_state is not None:
+        if len(payload) == _n_bytes(self._draws_of(record)) or self.named_state is not None:
             return None
-        values = _decoded(self._state(self._n_chains(record)), payload, start)
-        return ChainState(
-            **{
-                name: np.array(array, dtype="float64" if name == "precisions" else self.spec.dtype)
-                for name, array in values.items()
-            }
-        )
+        state = ChainState(**self.state_by_name(record, payload))
+        dtype = self.spec.dtype
+        return replace(state, position=state.position.astype(dtype), momentum=state.momentum.astype(dtype))
 
     def state_by_name(self, record: Record, payload: memoryview) -> dict[str, Array]:
         """Return the state of a fit or of ladders in the file of a block or segment, (n_chains, ...) each."""
@@ -183,37 +179,26 @@ class PayloadLayout:
         return self._draws(record.section, self._n_chains(record), n_draws)
 
     def _state(self, n_chains: int) -> list[_Part]:
-        if self.named_state is not None:
-            return [_Part(name, (n_chains, *shape), "float64") for name, shape in self.named_state]
-        sizes = {name: self.n_precisions if name == "precisions" else self.n_parameters for name in STATE}
-        return [_Part(name, (n_chains, n), "float64") for name, n in sizes.items()]
-
-    def _arrays(self, record: Record) -> list[_Part]:
-        return [*self._draws_of(record), *self._state(self._n_chains(record))]
+        shapes = self._chain_state if self.named_state is None else self.named_state
+        return [_Part(name, (n_chains, *shape), "float64") for name, shape in shapes.items()]
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """One array in a file."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
 
-    @property
-    def n_bytes(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
-
 
 def _n_bytes(parts: list[_Part]) -> int:
-    return sum(part.n_bytes for part in parts)
+    return sum(math.prod(part.shape) * np.dtype(part.dtype).itemsize for part in parts)
 
 
 def _decoded(parts: list[_Part], payload: memoryview, start: int) -> dict[str, Array]:
     arrays = {}
     for part in parts:
-        dtype = np.dtype(part.dtype).newbyteorder("<")
-        values = np.frombuffer(payload, dtype, count=math.prod(part.shape), offset=start)
-        arrays[part.name] = values.reshape(part.shape)
-        start += part.n_bytes
+        dtype, n = np.dtype(part.dtype).newbyteorder("<"), math.prod(part.shape)
+        arrays[part.name] = np.frombuffer(payload, dtype, count=n, offset=start).reshape(part.shape)
+        start += n * dtype.itemsize
     return arrays

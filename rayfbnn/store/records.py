@@ -19,7 +19,22 @@ from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import COMMITS, DISCARDED, Section
-from rayfbnn.store.documents import Head, HeadDocument, Model, RecordDocument, as_document, parse_json
+from rayfbnn.store.documents import (
+    ChunkFile,
+    Digest,
+    DigestOrNone,
+    Document,
+    Draws,
+    Empty,
+    Head,
+    HeadDocument,
+    Model,
+    Numbers,
+    OwnDigest,
+    Whole,
+    as_document,
+)
+from rayfbnn.store.rounds import Measurements
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
@@ -45,7 +60,7 @@ class Block:
     summary     small numbers that are summed over blocks: updates, acceptances, and SECONDS
     predictive  name -> (n_chains, n_draws, n_cases, ...) for PREDICTIVE, for draws from the prior
     ladder      name -> (n_chains, n_draws, ...) for the arrays of a run with a ladder (catalogue.LADDER)
-    tuning      measurements of the automatic operations of a round (mcmc/tuning), as lists and numbers
+    tuning      measurements of the automatic operations of a round (mcmc/tuning), or of ladders
     """
 
     first_iteration: int
@@ -59,7 +74,7 @@ class Block:
     summary: dict[str, float] = field(default_factory=dict)
     predictive: dict[str, Array] = field(default_factory=dict)
     ladder: dict[str, Array] = field(default_factory=dict)
-    tuning: list[dict[str, Any]] = field(default_factory=list)
+    tuning: tuple[Measurements, ...] = ()
 
     @property
     def last_iteration(self) -> int:
@@ -72,8 +87,7 @@ class Block:
         return 0 if self.section is None or self.positions is None else int(self.positions.shape[1])
 
 
-@dataclass(frozen=True)
-class BatchProgress:
+class BatchProgress(Document):
     """The progress of a batch of chains, as its last commit record has it.
 
     iteration  number of the last finished iteration, through all phases
@@ -83,12 +97,12 @@ class BatchProgress:
     last       summary of the last block or segment
     """
 
-    iteration: int = 0
-    draws: int = 0
-    warmup_draws: int = 0
-    blocks: int = 0
-    totals: dict[str, float] = field(default_factory=dict)
-    last: dict[str, float] = field(default_factory=dict)
+    iteration: Whole = 0
+    draws: Draws = 0
+    warmup_draws: Draws = 0
+    blocks: Whole = 0
+    totals: Numbers = {}
+    last: Numbers = {}
 
     def draws_of(self, section: Section | None) -> int:
         """Return the number of draws of each chain in a section."""
@@ -189,48 +203,48 @@ class VerifyReport:
         return tuple(problem for problem in self.problems if problem.is_read_error)
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(Document):
     """The blocks that a record stands for, which were single files before.
 
     first_block  number of the first block; the record itself has the number of the last
     last         digest of the last block, which the next block names as `previous`
     """
 
-    first_block: int
-    last: str
+    first_block: Whole
+    last: Digest
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Document):
     """A commit record: a block, or a segment of blocks, exists if and only if its record does.
 
     store     digest of the store's root metadata, which ties the record to this store
     block     number of the block, or of the last block of the segment
     previous  digest of the block before, so a swapped or lost block is noticed
     chunks    chunk file -> SHA-256 of this segment's values in it, little-endian, C order; {} for a block
-    progress  after the block
-    payload   SHA-256 of the arrays that follow the record in its file
+    state     always {} in this format
     tuning    as in Block; the key is absent if nothing is tuned
+    payload   SHA-256 of the arrays that follow the record in its file
     segment   the blocks that were gathered; the key is absent in the record of a single block
+    progress  after the block
     digest    of this record
     """
 
-    store: str
-    batch: int
-    block: int
-    previous: str
-    first_iteration: int
-    n_iterations: int
+    store: Digest
+    batch: Whole
+    block: Whole
+    previous: DigestOrNone
+    first_iteration: Whole
+    n_iterations: Whole
     section: Section | None
-    first_draw: int
-    n_draws: int
-    chunks: dict[str, str]
-    progress: BatchProgress
-    payload: str
-    tuning: list[dict[str, Any]] = field(default_factory=list)
+    first_draw: Draws
+    n_draws: Draws
+    chunks: dict[ChunkFile, Digest]
+    state: Empty
+    tuning: tuple[Measurements, ...] = ()
+    payload: Digest
     segment: Segment | None = None
-    digest: str = ""
+    progress: BatchProgress
+    digest: OwnDigest = ""
 
     @property
     def first_block(self) -> int:
@@ -250,46 +264,12 @@ class Record:
 
     def same_block(self, other: Record) -> bool:
         """Return True if both hold the same draws and state; their times may differ."""
-        ours, theirs = ({**record.__dict__, "progress": None, "digest": None} for record in (self, other))
-        return ours == theirs
+        return self == other.model_copy(update={"progress": self.progress, "digest": self.digest})
 
     def to_bytes(self) -> bytes:
         """Return the record as a sealed JSON file; numbers that are not finite become null."""
-        document = {
-            name: value
-            for name, value in self.__dict__.items()
-            if name not in ("progress", "payload", "tuning", "segment", "digest")
-        }
-        document["state"] = {}  # always empty in this format
-        if self.tuning:
-            document["tuning"] = self.tuning
-        document["payload"] = self.payload
-        if self.segment is not None:
-            document["segment"] = self.segment.__dict__
-        progress = {
-            name: {key: number if math.isfinite(number) else None for key, number in value.items()}
-            if isinstance(value, dict)
-            else value
-            for name, value in self.progress.__dict__.items()
-        }
-        return seal({**document, "progress": progress, SEAL: NO_SEAL})
-
-    @staticmethod
-    def from_bytes(raw: bytes, path: Place) -> Record:
-        """Read what `to_bytes` wrote; StoreCorruptError, naming `path`, if it was changed."""
-        document = unsealed(RecordDocument, raw, path, "a commit record").model_dump()
-        progress = document.pop("progress")
-        for name in ("totals", "last"):
-            numbers = progress[name].items()
-            progress[name] = {key: math.nan if value is None else value for key, value in numbers}
-        segment, digest = document.pop("segment"), document.pop("seal")
-        del document["state"]
-        return Record(
-            **document,
-            progress=BatchProgress(**progress),
-            segment=None if segment is None else Segment(**segment),
-            digest=digest,
-        )
+        absent = {name for name in ("tuning", "segment") if not getattr(self, name)}
+        return seal({**self.model_dump(mode="json", exclude={"digest", *absent}), SEAL: NO_SEAL})
 
 
 def _whole(number: float) -> int:
@@ -324,7 +304,7 @@ def unsealed(model: type[Model], raw: bytes, path: Place, what: str) -> Model:
     what  the expected content in words, such as "a commit record"
     """
     seal_of(raw, path)
-    return as_document(model, parse_json(raw, path), path, what)
+    return as_document(model, raw, path, what)
 
 
 HEAD = "head.json"
@@ -408,13 +388,11 @@ class SealedLog(Generic[Model]):
         """Return the file of a record."""
         return self.folder / f"{self._prefix}{number:0{self._digits}d}.json"
 
-    def numbers(self, *, must_exist: bool = False) -> list[int]:
-        """Return the numbers of the records in order; FileNotFoundError without a folder that must exist."""
+    def numbers(self) -> list[int]:
+        """Return the numbers of the records in order."""
         try:
             names = self._fs.listdir(self.folder)
         except FileNotFoundError:
-            if must_exist:
-                raise
             return []
         return sorted(int(match[1]) for name in names if (match := self._name.fullmatch(name)))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rayfbnn.errors import StoreCorruptError, StoreMismatchError, at_most_ten
@@ -13,37 +14,6 @@ from rayfbnn.store.opened import OpenStore
 from rayfbnn.store.records import HEAD, Problem, VerifyReport, set_aside
 from rayfbnn.store.verify import verify
 from rayfbnn.version import difference
-
-
-@dataclass(frozen=True)
-class _Repair:
-    """The files that a repair sets aside or rewrites.
-
-    verdicts      damaged records of verdicts
-    first_blocks  batch -> first block to set aside; all later blocks go too
-    heads         batches that get a new head, made from the remaining records
-    rounds        numbers of tuning records to set aside
-    chunks        damaged chunk files without draws of a remaining block
-    """
-
-    verdicts: tuple[str, ...]
-    first_blocks: dict[int, int]
-    heads: tuple[int, ...]
-    rounds: tuple[int, ...]
-    chunks: tuple[str, ...]
-
-    def in_words(self) -> tuple[str, ...]:
-        """Return a line for each step of the repair."""
-        return (
-            *(f"set aside {file}" for file in self.verdicts),
-            *(
-                f"set aside the commits of batch {batch} from block {block} on"
-                for batch, block in sorted(self.first_blocks.items())
-            ),
-            *(f"rewrite {HEAD} of batch {batch}" for batch in self.heads),
-            *(f"set aside the record of round {number} of the tuning" for number in self.rounds),
-            *(f"set aside {file}" for file in self.chunks),
-        )
 
 
 def repair(store: OpenStore, *, dry_run: bool = False) -> VerifyReport:
@@ -66,13 +36,13 @@ def repair(store: OpenStore, *, dry_run: bool = False) -> VerifyReport:
         )
     report = verify(store.path, fs=store.fs)
     steps = _planned(store, report)
-    if not dry_run:
-        _carry_out(store, steps)
-    return replace(report, repairs=steps.in_words())
+    for step in steps.values() if not dry_run else ():
+        step()
+    return replace(report, repairs=tuple(steps))
 
 
-def _planned(store: OpenStore, report: VerifyReport) -> _Repair:
-    """Return the steps of a repair; StoreCorruptError if it cannot mend everything."""
+def _planned(store: OpenStore, report: VerifyReport) -> dict[str, Callable[[], object]]:
+    """Return the steps of a repair, in words and to be taken; StoreCorruptError if some damage remains."""
     of_tuning, of_heads, of_blocks, of_verdicts, lost = _by_kind(report.damage)
     if lost:
         listed = "\n  ".join(at_most_ten(f"{problem.file}: {problem.what}" for problem in lost))
@@ -94,13 +64,30 @@ def _planned(store: OpenStore, report: VerifyReport) -> _Repair:
         and store.fs.exists(store.path / problem.file)
         and not _is_needed(store, problem, first_blocks)
     )
-    return _Repair(
-        tuple(problem.file for problem in of_verdicts),
-        first_blocks,
-        tuple(dict.fromkeys(problem.batch for problem in of_heads if problem.batch is not None)),
-        tuple(sorted(rounds)),
-        tuple(dict.fromkeys(chunks)),
-    )
+
+    def aside(file: str, name: str) -> Callable[[], object]:
+        return partial(set_aside, store.fs, store.path, store.path / file, name)
+
+    verdicts = [problem.file for problem in of_verdicts]  # no draw depends on a verdict
+    return {
+        **{f"set aside {file}": aside(file, f"verdict-{Path(file).name}") for file in verdicts},
+        **{
+            f"set aside the commits of batch {batch} from block {block} on": partial(
+                _discard, store, batch, block
+            )
+            for batch, block in sorted(first_blocks.items())
+        },
+        **{
+            f"rewrite {HEAD} of batch {problem.batch}": partial(_set_head, store, problem.batch)
+            for problem in of_heads
+            if problem.batch is not None
+        },
+        **{
+            f"set aside the record of round {number} of the tuning": partial(store.tuning.discard, number)
+            for number in sorted(rounds)
+        },
+        **{f"set aside {file}": aside(file, file.replace("/", "-")) for file in chunks},
+    }
 
 
 def _by_kind(damage: Iterable[Problem]) -> tuple[list[Problem], ...]:
@@ -119,19 +106,14 @@ def _by_kind(damage: Iterable[Problem]) -> tuple[list[Problem], ...]:
     return kinds
 
 
-def _carry_out(store: OpenStore, steps: _Repair) -> None:
-    for file in steps.verdicts:  # no draw depends on a verdict
-        set_aside(store.fs, store.path, store.path / file, f"verdict-{Path(file).name}")
-    for batch, block in steps.first_blocks.items():
-        with store.commits.lock(batch):  # a worker believed dead may be committing a block
-            store.commits.discard(batch, block)
-    for batch in steps.heads:
-        with store.commits.lock(batch):
-            store.commits.set_head(batch, store.commits.n_listed(batch))
-    for number in steps.rounds:
-        store.tuning.discard(number)
-    for file in steps.chunks:
-        set_aside(store.fs, store.path, store.path / file, file.replace("/", "-"))
+def _discard(store: OpenStore, batch: int, block: int) -> None:
+    with store.commits.lock(batch):  # a worker believed dead may be committing a block
+        store.commits.discard(batch, block)
+
+
+def _set_head(store: OpenStore, batch: int) -> None:
+    with store.commits.lock(batch):
+        store.commits.set_head(batch, store.commits.n_listed(batch))
 
 
 def _first_damaged_blocks(problems: list[Problem]) -> dict[int, int]:

@@ -6,9 +6,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,13 +18,28 @@ from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, StoreForm
 from rayfbnn.memory import memory_of_machine
 from rayfbnn.spec import RunSpec
 from rayfbnn.spec.messages import short
-from rayfbnn.store.catalogue import COMMITS, DISCARDED, FORMAT_VERSION, TUNING, VERDICTS, ArrayPlan, Header
+from rayfbnn.store.catalogue import (
+    COMMITS,
+    DISCARDED,
+    FORMAT_VERSION,
+    TUNING,
+    VERDICTS,
+    ArrayPlan,
+    Header,
+    Root,
+)
 from rayfbnn.store.documents import (
     MOST_DRAWS,
+    RESULTS_BEFORE,
+    ChunkFile,
+    Digest,
+    Document,
+    EncodingDocument,
     ExtensionDocument,
-    HeaderDocument,
-    RootDocument,
+    Plain,
+    Seal,
     VerdictDocument,
+    Whole,
     as_document,
     parse_json,
 )
@@ -38,32 +53,32 @@ LOCK = "lock"
 HOLDER = "holder.json"
 
 
-@dataclass(frozen=True)
-class Root:
-    """The root metadata, with the extensions laid over it.
+class RootAttributes(Document):
+    """The attributes of the root metadata; `spec` is checked where configurations are."""
 
-    identity      digest of the root's metadata file, which never changes and thus identifies the store
-    fixed_chunks  chunk file -> SHA-256 of its content, for all chunks written at creation
-    n_extensions  number of times that the run was lengthened
-    before        the header before the last extension; after a crash some arrays may still have its sizes
-    version       version of rayfbnn that created the store
-    results       number of its results (`rayfbnn.version`)
-    kernel        name of the code that ran the first leapfrog steps
-    """
-
-    identity: str
+    format: Literal["rayfbnn"]
+    format_version: Whole
+    rayfbnn_version: Plain
+    results: Whole = RESULTS_BEFORE
     header: Header
-    spec: RunSpec
-    fixed_chunks: dict[str, str]
-    n_extensions: int
-    before: Header
-    version: str
-    results: int
-    kernel: str
+    spec: dict[str, Any]
+    fixed_chunks: dict[ChunkFile, Digest]
+    kernel: Plain
+    head_records: Literal[True]
+    encoding: EncodingDocument | None = None
+    seal: Seal
 
 
-def root_document(fs: Storage, path: Place) -> tuple[str, dict[str, Any]]:
-    """Return the identity of the store at `path` and the document in its root metadata file.
+class RootDocument(Document):
+    """The root's zarr.json."""
+
+    zarr_format: Literal[3]
+    node_type: Literal["group"]
+    attributes: RootAttributes
+
+
+def root_document(fs: Storage, path: Place) -> tuple[str, bytes]:
+    """Return the identity of the store at `path` and the content of its root metadata file.
 
     StoreMissingError without a store at this place, StoreFormatError if it has another format,
     StoreCorruptError if its root metadata is missing or damaged.
@@ -76,22 +91,14 @@ def root_document(fs: Storage, path: Place) -> tuple[str, dict[str, Any]]:
         if not fs.is_taken(path):
             near = near_paths(path, [".zarr"]) if isinstance(path, Path) else ""
             raise StoreMissingError(f"{path}: does not exist{near}; give the path of a store") from None
-        if _has_commits(fs, path):
+        if _listed(fs, path / COMMITS):
             raise StoreCorruptError(f"{file}: missing: the metadata of the store") from None
         raise StoreMissingError(f"{path}: has no {METADATA}; it is not a store, or it is damaged") from None
-    if _is_of_another_program(raw) and not _has_commits(fs, path):
+    if _is_of_another_program(raw) and not _listed(fs, path / COMMITS):
         raise StoreMissingError(f"{path}: is not a rayfbnn store")
     identity = seal_of(raw, file)
-    document = parse_json(raw, file)
-    _check_format(document.get("attributes"), path)
-    return identity, document
-
-
-def _has_commits(fs: Storage, path: Place) -> bool:
-    try:
-        return bool(fs.listdir(path / COMMITS))
-    except FileNotFoundError:
-        return False
+    _check_format(parse_json(raw, file).get("attributes"), path)
+    return identity, raw
 
 
 def _is_of_another_program(raw: bytes) -> bool:
@@ -108,17 +115,20 @@ def _is_of_another_program(raw: bytes) -> bool:
 def read_root(fs: Storage, path: Place) -> Root:
     """Return the root metadata with the extensions applied; it raises what `root_document` raises."""
     file = path / METADATA
-    identity, document = root_document(fs, path)
-    attributes = as_document(RootDocument, document, file, "the metadata of a store").attributes
+    identity, raw = root_document(fs, path)
+    attributes = as_document(RootDocument, raw, file, "the metadata of a store").attributes
     encoding = None if attributes.encoding is None else Encoding.from_dict(attributes.encoding.model_dump())
-    header = _header(attributes.header)
+    header = attributes.header
     spec = _spec(attributes.spec, encoding, file)
     _check_sizes(header, spec, file, longest=header.n_draws)
     before, longest = header, header.n_draws
     log = extension_log(fs, path, identity)
-    extensions = _extensions(log)
-    for number in range(extensions):
-        file, extension = log.file(number), log.read(number)
+    extensions = log.numbers()
+    for expected, number in enumerate(extensions):
+        file = log.file(expected)
+        if number != expected:
+            raise StoreCorruptError(f"{file}: missing: an extension of the run")
+        extension = log.read(number)
         before = header
         header = replace(header, n_draws=extension.n_draws, n_blocks=extension.n_blocks)
         spec, longest = _spec(extension.spec, encoding, file), max(longest, header.n_draws)
@@ -128,7 +138,7 @@ def read_root(fs: Storage, path: Place) -> Root:
         header,
         spec,
         attributes.fixed_chunks,
-        extensions,
+        len(extensions),
         before,
         attributes.rayfbnn_version,
         attributes.results,
@@ -165,19 +175,14 @@ def _check_sizes(header: Header, spec: RunSpec, file: Place, *, longest: int) ->
             "n_draws": spec.kept_draws,
             "n_warmup_draws": spec.warmup_draws,
         }
+    if (header.kind == "approximate") != (header.fit_state is not None):
+        raise StoreCorruptError(f"{file}: approximations need fit_state, and nothing else has it")
     for name, size in planned.items():
         value = getattr(header, name)
         # Sizes of chunks have an upper bound only: they stay the same when the length changes.
         is_chunk = name in ("cases_per_chunk", "coordinate_chunk")
         if value > size if is_chunk else value != size:
             raise StoreCorruptError(f"{file}: {name} is {value}, but its configuration gives {size}")
-
-
-def _header(document: HeaderDocument) -> Header:
-    sizes = document.model_dump()
-    if document.fit_state is not None:
-        sizes["fit_state"] = tuple((name, tuple(shape)) for name, shape in document.fit_state.items())
-    return Header(**sizes)
 
 
 def _spec(document: Any, encoding: Encoding | None, file: Place) -> RunSpec:
@@ -199,11 +204,7 @@ def read_sealed(fs: Storage, file: Place) -> bytes:
 
 def read_fixed(fs: Storage, file: Place, expected: str, *, at_most: int) -> None:
     """Raise StoreCorruptError unless a chunk written at creation has the digest `expected`."""
-    try:
-        raw = fs.read(file, at_most=at_most)
-    except FileNotFoundError:
-        raise StoreCorruptError(f"{file}: missing") from None
-    if hashlib.sha256(raw).hexdigest() != expected:
+    if hashlib.sha256(fs.read(file, at_most=at_most)).hexdigest() != expected:
         raise StoreCorruptError(f"{file}: damaged: its content is not what was written")
 
 
@@ -232,17 +233,6 @@ def verdict_log(fs: Storage, path: Place, identity: str) -> SealedLog[VerdictDoc
     """
     commits, owner = path / COMMITS, ("store", identity)
     return SealedLog(fs, commits / VERDICTS, commits, VerdictDocument, "a record of a verdict", owner)
-
-
-def _extensions(log: SealedLog[ExtensionDocument]) -> int:
-    try:
-        numbers = log.numbers(must_exist=True)
-    except FileNotFoundError:
-        raise StoreCorruptError(f"{log.folder}: missing: the commits of the run") from None
-    for expected, number in enumerate(numbers):
-        if number != expected:
-            raise StoreCorruptError(f"{log.file(expected)}: missing: an extension of the run")
-    return len(numbers)
 
 
 _BATCH = re.compile(r"batch\d+")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rayfbnn.mcmc.automatic import Measured, lengths
+from rayfbnn.mcmc.automatic import BITS, Measured, lengths
 from rayfbnn.mcmc.ladder import adaptation as of_ladder
 from rayfbnn.mcmc.ladder.adaptation import Plan, adapted, first_settings
 from rayfbnn.mcmc.ladder.records import LadderSettings
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rayfbnn.spec import RunSpec
 
 MOST_ROUNDS = 40  # in a phase; after each round the workers wait for each other
+_MOST_STEPS = 128  # of a trajectory of a ladder, see mcmc.ladder.adaptation
+_MOST_SUMS = 100_000  # in a row of measurements
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ _COORDINATES = {"noise": (-1419.0, 1489.0), "powers": (-744.0, 0.0)}
 
 
 def measurements_problem(
-    documents: Sequence[Mapping[str, Any]],
+    measurements: Sequence[Measurements],
     tuning_round: Round | None,
     spec: RunSpec,
     *,
@@ -102,59 +104,90 @@ def measurements_problem(
 ) -> str:
     """Return why the measurements in a record of iterations cannot belong to the round, or "".
 
-    documents     of the types in `documents.RecordDocument.tuning`
     tuning_round  the round that the iterations belong to, or None
     ladders       number of chains, which are ladders in a run of them
     """
-    if len(documents) != (0 if tuning_round is None else tuning_round.n_measured):
-        return f"it has {len(documents)} measurements, which its iterations do not make"
+    if len(measurements) != (0 if tuning_round is None else tuning_round.n_measured):
+        return f"it has {len(measurements)} measurements, which its iterations do not make"
     if tuning_round is None:
         return ""
     if tuning_round.of == "operations":
-        pairs = zip(tuning_round.operations, documents, strict=True)
+        pairs = zip(tuning_round.operations, measurements, strict=True)
         return next(filter(None, (_operation_problem(*pair) for pair in pairs)), "")
-    return _ladder_problem(documents[0], tuning_round, spec, ladders=ladders, iterations=iterations)
-
-
-def _operation_problem(operation: Tunable, document: Mapping[str, Any]) -> str:
-    measured = tuple(document.get("lengths", ()))
-    if not measured or measured != lengths(operation)[: len(measured)]:
-        return f"it does not have measurements of {operation.op}"
-    return ""
-
-
-def _ladder_problem(
-    document: Mapping[str, Any], tuning_round: Round, spec: RunSpec, *, ladders: int, iterations: int
-) -> str:
-    n_targets = len(spec.data.targets) if spec.ladder_ends.kind == "noise" else 0
+    one, n_targets = measurements[0], len(spec.data.targets) if spec.ladder_ends.kind == "noise" else 0
     if tuning_round.of == "starts":
-        is_of_starts = "n_starts" in document and len(document["top"]) == n_targets
-        return "" if is_of_starts else "it does not have the noise of the chains that ladders start from"
-    if "settings" not in document:
+        if not isinstance(one, LadderStarts) or len(one.top) != n_targets:
+            return "it does not have the noise of the chains that ladders start from"
+        return "" if 1 <= one.n_starts <= _MOST_COUNT and _are_sums(one.top) else _OUT_OF_RANGE
+    if not isinstance(one, LadderMeasured):
         return "it does not have the measurements of ladders"
-    sums = document["measured"]
-    if (sums["ladders"], sums["iterations"], len(sums["top"])) != (ladders, iterations, n_targets):
+    sums = one.measured
+    if (sums.ladders, sums.iterations, len(sums.top)) != (ladders, iterations, n_targets):
         return "it has the measurements of other ladders, iterations or targets"
-    return settings_problem(document["settings"], spec)
+    return settings_problem(one.settings, spec) or _levels_problem(sums, one.settings.n_levels)
 
 
-def settings_problem(settings: Mapping[str, Any], spec: RunSpec) -> str:
-    """Return why ladders of a run cannot have these settings, or "".
+_MOST_COUNT = 2**53
+_OUT_OF_RANGE = "its measurements are out of range"
+_OF_DIFFERENT_SIZES = "its measurements are of different numbers of levels, lengths or quantities"
 
-    settings  of the type `documents.LadderSettingsDocument`
-    """
+
+def _are_sums(*rows: Sequence[int]) -> bool:
+    """Return True if rows may be sums of values of at most 2**50, in units of 2**-40."""
+    return all(len(row) <= _MOST_SUMS and all(abs(total) <= 2**120 for total in row) for row in rows)
+
+
+def _are_shares(n: int, *rows: Sequence[int]) -> bool:
+    """Return True if all entries may be sums of n values between 0 and 1, in units of 2**-40."""
+    return all(0 <= total <= n << BITS for row in rows for total in row)
+
+
+def _operation_problem(operation: Tunable, one: Measurements) -> str:
+    n = len(one.lengths) if isinstance(one, Measured) else 0
+    if not isinstance(one, Measured) or n == 0 or one.lengths != lengths(operation)[:n]:
+        return f"it does not have measurements of {operation.op}"
+    n_quantities = {len(one.sums), len(one.squares), *map(len, one.jumps)}
+    if len(one.acceptance) != n or len(one.jumps) not in (0, n) or len(n_quantities) > 1:
+        return _OF_DIFFERENT_SIZES
+    is_possible = (
+        1 <= one.trajectories <= _MOST_COUNT
+        and 0 <= one.diverged <= one.trajectories
+        and _are_shares(one.trajectories, one.acceptance)
+        and _are_sums(one.sums, one.squares, one.slopes, *one.jumps)
+    )
+    return "" if is_possible else _OUT_OF_RANGE
+
+
+def _levels_problem(sums: of_ladder.MeasuredLadders, n_levels: int) -> str:
+    rows = (*sums.measure, *sums.squares)
+    sizes = len(sums.measure), len(sums.squares), len(sums.accepted), len(sums.rejection)
+    if sizes != (sums.ladders, sums.ladders, n_levels, n_levels - 1):
+        return _OF_DIFFERENT_SIZES
+    if len(sums.diverged) not in (0, n_levels) or {*map(len, rows)} != {n_levels}:
+        return _OF_DIFFERENT_SIZES
+    n = sums.iterations * sums.ladders
+    is_possible = _are_shares(n, sums.rejection, sums.accepted, sums.diverged)
+    return "" if is_possible and _are_sums(sums.top, *rows) else _OUT_OF_RANGE
+
+
+def settings_problem(settings: LadderSettings, spec: RunSpec) -> str:
+    """Return why ladders of a run cannot have these settings, or ""."""
     assert spec.ladder is not None
-    ends, levels = spec.ladder_ends, settings["levels"]
-    n_levels, most = len(levels) + 1, spec.ladder.most_levels
-    if n_levels > most or spec.ladder.levels not in ("auto", n_levels):
+    ends, n_levels, most = spec.ladder_ends, settings.n_levels, spec.ladder.most_levels
+    if not 2 <= n_levels <= most or spec.ladder.levels not in ("auto", n_levels):
         return f"its ladders have {n_levels} levels, and those of the run {most}"
     low, high = _COORDINATES[ends.kind]
-    if not all(low <= level <= min(high, ends.top) for level in levels):
+    if not all(low <= level <= min(high, ends.top) for level in settings.levels):
         return f"its levels are not between {low:g} and {min(high, ends.top):g}"
     n_targets = len(spec.data.targets) if ends.kind == "noise" else 0
-    if len(settings["multipliers"]) != n_targets:
-        return f"it has {len(settings['multipliers'])} multipliers of the noise, expected {n_targets}"
-    return ""
+    if len(settings.multipliers) != n_targets:
+        return f"it has {len(settings.multipliers)} multipliers of the noise, expected {n_targets}"
+    if {len(settings.stepsizes), len(settings.steps)} != {n_levels} or len(settings.scales) > _MOST_SUMS:
+        return "its stepsizes and steps are not one for each level"
+    if min(*settings.stepsizes, *settings.multipliers) <= 0:
+        return "its stepsizes and multipliers are not above 0"
+    is_possible = all(1 <= n <= _MOST_STEPS for n in settings.steps)
+    return "" if is_possible else f"its numbers of steps are not between 1 and {_MOST_STEPS}"
 
 
 @dataclass(frozen=True)
@@ -195,44 +228,14 @@ class LadderMeasured:
 Measurements: TypeAlias = Measured | LadderStarts | LadderMeasured
 
 
-def to_document(measured: Measurements | LadderRound) -> dict[str, Any]:
-    """Return measurements, or a round of ladders, as a JSON document."""
-    document: dict[str, Any] = as_lists(asdict(measured))
-    return document
-
-
-def as_lists(value: Any) -> Any:
-    """Return a value with lists for tuples, as JSON has them."""
-    if isinstance(value, Mapping):
-        return {key: as_lists(inner) for key, inner in value.items()}
-    return [as_lists(inner) for inner in value] if isinstance(value, tuple | list) else value
-
-
-def as_tuples(value: Any) -> Any:
-    """Return a value with tuples for lists."""
-    if isinstance(value, Mapping):
-        return {key: as_tuples(inner) for key, inner in value.items()}
-    return tuple(as_tuples(inner) for inner in value) if isinstance(value, tuple | list) else value
-
-
-def measurements_from(document: Mapping[str, Any]) -> Any:
-    """Return the measurements of an automatic operation, of starts, or of ladders in a JSON document."""
-    if "n_starts" in document:
-        return LadderStarts(**as_tuples(document))
-    if "settings" in document:
-        settings = LadderSettings(**as_tuples(document["settings"]))
-        return LadderMeasured(settings, of_ladder.MeasuredLadders(**as_tuples(document["measured"])))
-    return Measured(**as_tuples(document))
-
-
-def summed(documents: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def summed(measurements: Sequence[Sequence[Measurements]]) -> tuple[Measurements, ...]:
     """Return the sums of the measurements of a batch's blocks, given for each block one after the other."""
-    return [to_document(added(of_one)) for of_one in zip(*documents, strict=True)]
+    return tuple(map(added, zip(*measurements, strict=True)))
 
 
-def added(documents: Iterable[Mapping[str, Any]]) -> Any:
-    """Return the sum of measurements of one kind, given as JSON documents."""
-    return reduce(operator.add, map(measurements_from, documents))
+def added(measurements: Iterable[Any]) -> Any:
+    """Return the sum of measurements of one kind."""
+    return reduce(operator.add, measurements)
 
 
 @dataclass(frozen=True)
@@ -265,17 +268,15 @@ def plan_of(spec: RunSpec) -> Plan:
     )
 
 
-def starting_round(
-    spec: RunSpec, documents: Sequence[Mapping[str, Any]], tuned: Settings | None
-) -> LadderRound:
+def starting_round(spec: RunSpec, measured: Iterable[LadderStarts], tuned: Settings | None) -> LadderRound:
     """Return the record of the round before annealing.
 
     ValueError if no noise was measured, but levels of noise need it.
 
-    documents  the measurements of all blocks
-    tuned      the settings that the warm-up has found, or None
+    measured  the measurements of all blocks
+    tuned     the settings that the warm-up has found, or None
     """
-    starts: LadderStarts = added(documents)
+    starts: LadderStarts = added(measured)
     if spec.ladder_ends.kind == "noise" and not starts.top:
         raise ValueError("no noise of the chains was measured")
     settings = first_settings(
@@ -284,28 +285,20 @@ def starting_round(
     return LadderRound(starts, settings)
 
 
-def adapting_round(
-    spec: RunSpec, number: int, documents: Sequence[Sequence[Mapping[str, Any]]]
-) -> LadderRound:
+def adapting_round(spec: RunSpec, number: int, of_blocks: Sequence[Sequence[LadderMeasured]]) -> LadderRound:
     """Return the record of round `number` of the adaptation, counted from 0.
 
     ValueError if there can be none.
 
-    documents  the measurements of each batch, block after block
+    of_blocks  the measurements of each batch, block after block
     """
-    by_batch: list[LadderMeasured] = list(map(added, documents))
+    by_batch: list[LadderMeasured] = list(map(added, of_blocks))
     before = by_batch[0].settings
     if any(one.settings != before for one in by_batch):
         raise ValueError("batches of one round have different settings")
     measured = of_ladder.MeasuredLadders.joined([one.measured for one in by_batch])
     settings = adapted(before, measured, ends=spec.ladder_ends, plan=plan_of(spec), number=number)
     return LadderRound(LadderMeasured(before, measured), settings)
-
-
-def ladder_from(document: Mapping[str, Any]) -> LadderRound:
-    """Return the round in a document of the type `documents.LadderDocument`."""
-    settings = LadderSettings(**as_tuples(document["settings"]))
-    return LadderRound(measurements_from(document["measured"]), settings)
 
 
 MEASURES = {

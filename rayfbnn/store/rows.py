@@ -27,51 +27,40 @@ def check_record(
     draws.
     """
     problem = (
-        _block_problem(record, header)
-        or _progress_problem(record, before, header)
+        _follows_problem(record, before, header)
+        or _progress_problem(record, before)
         or _chunks_problem(record, header, plans)
     )
     if problem:
-        raise StoreCorruptError(f"{path}: does not fit this run: {problem}")
+        raise StoreCorruptError(f"{path}: does not fit this run: it {problem}")
 
 
 def check_follows(root: Place, header: Header, batch: int, block: Block, progress: BatchProgress) -> None:
     """Raise StoreError unless a block starts where its batch ends and its draws are within the plan."""
-    first, planned = progress.draws_of(block.section), header.planned(block.section)
-    problem = ""
-    if block.first_iteration != progress.iteration + 1:
-        problem = f"starts at iteration {block.first_iteration}, expected {progress.iteration + 1}"
-    elif block.n_draws and block.first_draw != first:
-        problem = f"starts at draw {block.first_draw}, expected {first}"
-    elif block.n_draws and first + block.n_draws > planned:
-        problem = f"ends at draw {first + block.n_draws}, but {planned} are planned"
-    elif header.kind in ("mcmc", "approximate") and block.state is None:
+    problem = _follows_problem(block, progress, header)
+    if not problem and header.kind in ("mcmc", "approximate") and block.state is None:
         problem = "has no state, so the run could not continue"
-    elif block.n_draws > header.draws_per_chunk:
-        problem = f"has {block.n_draws} draws, but a block holds at most {header.draws_per_chunk}"
     if problem:
         raise StoreError(f"{root}: batch {batch}: the block {problem}")
 
 
-def _block_problem(record: Record, header: Header) -> str:
-    if record.segment is not None:
-        return ""
-    if record.chunks:
-        return "it is a block, but it names chunks"
-    if record.n_draws > header.draws_per_chunk:
-        return f"it has {record.n_draws} draws, but a block has at most {header.draws_per_chunk}"
+def _follows_problem(block: Block | Record, before: BatchProgress, header: Header) -> str:
+    """Return why a block or segment cannot follow the progress before it, or ""."""
+    first, planned = before.draws_of(block.section), header.planned(block.section)
+    is_segment = isinstance(block, Record) and block.segment is not None
+    if block.n_iterations < 1 or block.first_iteration != before.iteration + 1:
+        return f"starts at iteration {block.first_iteration}, expected {before.iteration + 1}"
+    if block.n_draws and (block.section is None or block.first_draw != first):
+        return f"starts at draw {block.first_draw}, expected {first}"
+    if block.n_draws and first + block.n_draws > planned:
+        return f"ends at draw {first + block.n_draws}, but {planned} are planned"
+    if not is_segment and block.n_draws > header.draws_per_chunk:
+        return f"has {block.n_draws} draws, but a block holds at most {header.draws_per_chunk}"
     return ""
 
 
-def _progress_problem(record: Record, before: BatchProgress, header: Header) -> str:
-    is_warmup = record.section == "warmup"
-    first, planned = before.draws_of(record.section), header.planned(record.section)
-    if record.n_iterations < 1 or record.first_iteration != before.iteration + 1:
-        return f"it starts at iteration {record.first_iteration}, but the batch ends at {before.iteration}"
-    if record.n_draws and (record.section is None or record.first_draw != first):
-        return f"it starts at draw {record.first_draw}, expected {first}"
-    if record.n_draws and first + record.n_draws > planned:
-        return f"it ends at draw {first + record.n_draws}, but {planned} are planned"
+def _progress_problem(record: Record, before: BatchProgress) -> str:
+    is_warmup, progress = record.section == "warmup", record.progress
     expected = (
         before.iteration + record.n_iterations,
         before.draws + (0 if is_warmup else record.n_draws),
@@ -79,20 +68,19 @@ def _progress_problem(record: Record, before: BatchProgress, header: Header) -> 
         record.block + 1,
     )
     if record.first_block != before.blocks:
-        return f"it starts with block {record.first_block}, expected {before.blocks}"
-    progress = record.progress
+        return f"starts with block {record.first_block}, expected {before.blocks}"
     if (progress.iteration, progress.draws, progress.warmup_draws, progress.blocks) != expected:
-        return "its progress does not match its draws"
+        return "has a progress that does not match its draws"
     return ""
 
 
 def _chunks_problem(record: Record, header: Header, plans: Mapping[str, ArrayPlan]) -> str:
     if record.segment is None:
-        return ""
+        return "is a block, but it names chunks" if record.chunks else ""
     size = header.draws_per_chunk
     numbers = range(record.first_draw // size, -(-(record.first_draw + record.n_draws) // size))
     if record.n_draws and len(numbers) > len(record.chunks):
-        return f"it has {record.n_draws} draws but only {len(record.chunks)} chunks"
+        return f"has {record.n_draws} draws but only {len(record.chunks)} chunks"
     is_warmup = record.section == "warmup"
     places = {f"c.{record.batch}.{number}" for number in numbers}
     for file in record.chunks:
@@ -105,36 +93,13 @@ def _chunks_problem(record: Record, header: Header, plans: Mapping[str, ArrayPla
             or not name.endswith(".0" * (len(plan.dims) - 2))
             or name[: len(name) - 2 * (len(plan.dims) - 2)] not in places
         ):
-            return f"{file} is not one of its chunks"
+            return f"names {file}, which is not one of its chunks"
     return ""
 
 
 ADVICE = "; `verify` lists what can be kept"
 _BATCHES_AT_ONCE = 512
 _ATTEMPTS = 5  # to read blocks while a driver gathers them
-
-
-@dataclass(frozen=True)
-class CommittedRows:
-    """The draws of one segment in one chunk of every array of a section.
-
-    block    number of the last block of the segment
-    rows     place of the draws in the chunk
-    names    paths of the arrays, in the order of `digests`
-    digests  SHA-256 of the values in each array, 32 bytes each
-    """
-
-    block: int
-    rows: slice
-    names: tuple[str, ...]
-    digests: bytes
-
-    def digest(self, name: str) -> bytes | None:
-        """Return the SHA-256 of the values in an array; None if the record does not name it."""
-        if name not in self.names:
-            return None
-        place = self.names.index(name) * 32
-        return self.digests[place : place + 32]
 
 
 @dataclass(frozen=True)
@@ -152,28 +117,24 @@ class _RowsOfBatch:
     n_records  number of blocks in the segments
     last       digest of the last of these blocks
     progress   progress of the batch after it
-    chunks     (is it the warm-up, number of the chunk) -> the committed draws in the chunk
+    chunks     (is it the warm-up, number of the chunk) -> segments with draws in the chunk, and their rows
     tail       the blocks after the segments; their draws are not in chunks yet
     """
 
     n_records: int = 0
     last: str = ""
     progress: BatchProgress = BatchProgress()
-    chunks: dict[tuple[bool, int], list[CommittedRows]] = field(default_factory=dict)
+    chunks: dict[tuple[bool, int], list[tuple[Record, slice]]] = field(default_factory=dict)
     tail: tuple[Record, ...] = ()
 
 
 class CommittedDraws:
-    """The committed draws of a store by their chunks, from all its commit records; each record is read once.
-
-    A segment takes about a kilobyte, because the digests are held as bytes and not as hexadecimal text.
-    """
+    """The committed draws of a store by their chunks, from all its commit records."""
 
     def __init__(self, root: Place, commits: CommitLog) -> None:
         """Start with no records; `set_sizes` must be called, and `refresh` reads them."""
         self._root, self._commits = root, commits
         self._batches: dict[int, _RowsOfBatch] = {}
-        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all blocks
 
     def set_sizes(
         self, header: Header, plans: Mapping[str, ArrayPlan], fixed_chunks: Mapping[str, str]
@@ -184,8 +145,8 @@ class CommittedDraws:
         """
         self._header, self._plans, self._fixed = header, plans, fixed_chunks
 
-    def _in_segments(self, batch: int, section: Section, number: int) -> list[CommittedRows]:
-        """Return the committed draws in a chunk, in order, from the records read so far."""
+    def _in_segments(self, batch: int, section: Section, number: int) -> list[tuple[Record, slice]]:
+        """Return the segments with draws in a chunk, and their rows, in order, of those read so far."""
         known = self._batches.get(batch)
         return [] if known is None else known.chunks.get((section == "warmup", number), [])
 
@@ -225,10 +186,9 @@ class CommittedDraws:
 
     def chunk_files(self) -> Iterator[str]:
         """Yield the chunk files that segments name, from the records read so far."""
-        for batch, known in self._batches.items():
-            for (_, number), segments in known.chunks.items():
-                for name in dict.fromkeys(name for segment in segments for name in segment.names):
-                    yield self._plans[name].chunk_file(batch, number)
+        for known in self._batches.values():
+            segments = (record for chunk in known.chunks.values() for record, _ in chunk)
+            yield from dict.fromkeys(file for record in segments for file in record.chunks)
 
     def tail(self, batch: int) -> tuple[Record, ...]:
         """Return the blocks after the last segment, from the records read so far."""
@@ -244,22 +204,11 @@ class CommittedDraws:
             if record.segment is None:
                 tail.append(record)
                 continue
-            for number, committed in self._rows_of(record):
-                known.chunks.setdefault((record.section == "warmup", number), []).append(committed)
+            size, is_warmup = self._header.draws_per_chunk, record.section == "warmup"
+            for number, _, rows in chunk_rows(record.first_draw, record.n_draws, size):
+                known.chunks.setdefault((is_warmup, number), []).append((record, rows))
             known.n_records, known.last, known.progress = record.block + 1, record.last_digest, progress
         known.tail = tuple(tail)
-
-    def _rows_of(self, record: Record) -> Iterator[tuple[int, CommittedRows]]:
-        size = self._header.draws_per_chunk
-        by_chunk: dict[int, dict[str, bytes]] = {}
-        for file, expected in record.chunks.items():
-            path = file.rpartition("/")[0]
-            by_chunk.setdefault(chunk_index(file)[1], {})[path] = bytes.fromhex(expected)
-        for number, _, rows in chunk_rows(record.first_draw, record.n_draws, size):
-            digests = by_chunk.get(number, {})
-            names = tuple(sorted(digests))
-            names = self._names.setdefault(names, names)
-            yield number, CommittedRows(record.block, rows, names, b"".join(map(digests.__getitem__, names)))
 
     def check(self, plan: ArrayPlan, file: str, raw: bytes) -> None:
         """Raise StoreCorruptError, naming file, batch and block, if a chunk is damaged.
@@ -293,19 +242,19 @@ class CommittedDraws:
         committed = self._committed(plan, batch, number)
         if not committed:
             raise StoreCorruptError(f"{self._root / file}: no commit of batch {batch} names its draws")
-        for part in committed:
-            rows = np.ascontiguousarray(values[:, part.rows])
-            if hashlib.sha256(rows.data).digest() != part.digest(plan.path):
+        for record, rows in committed:
+            draws = np.ascontiguousarray(values[:, rows])
+            if hashlib.sha256(draws.data).hexdigest() != record.chunks.get(file):
                 raise StoreCorruptError(
-                    f"{self._root / file}: damaged: not the values that block {part.block} of batch {batch}"
+                    f"{self._root / file}: damaged: not the values that block {record.block} of batch {batch}"
                     f" committed{ADVICE}"
                 )
 
-    def _committed(self, plan: ArrayPlan, batch: int, number: int) -> list[CommittedRows]:
-        """Return the committed draws in a chunk; read new records if the chunk may hold more draws."""
+    def _committed(self, plan: ArrayPlan, batch: int, number: int) -> list[tuple[Record, slice]]:
+        """Return the segments with draws in a chunk; read new records if the chunk may hold more draws."""
         size = self._header.draws_per_chunk
         committed = self._in_segments(batch, plan.section, number)
-        if not committed or committed[-1].rows.stop < min(size, plan.shape[1] - number * size):
+        if not committed or committed[-1][1].stop < min(size, plan.shape[1] - number * size):
             self.refresh(batch)
             committed = self._in_segments(batch, plan.section, number)
         return committed

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,22 +20,9 @@ from rayfbnn.spec import RunSpec, differences
 from rayfbnn.state import ChainState
 from rayfbnn.store import creation, locking
 from rayfbnn.store.appending import append, gather
-from rayfbnn.store.catalogue import Kind, StateShapes
-from rayfbnn.store.creation import new_header
-from rayfbnn.store.documents import VerdictDocument
-from rayfbnn.store.locking import locked
 from rayfbnn.store.opened import OpenStore
-from rayfbnn.store.records import (
-    SECONDS,
-    BatchProgress,
-    Block,
-    Record,
-    RunUpdates,
-    SealedLog,
-    VerifyReport,
-)
+from rayfbnn.store.records import SECONDS, BatchProgress, Block, Record, RunUpdates, VerifyReport
 from rayfbnn.store.repair import repair
-from rayfbnn.store.root import verdict_log
 from rayfbnn.store.rounds import word_of_run
 from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.places import Place, place_of
@@ -55,86 +42,32 @@ class Store(OpenStore):
     @staticmethod
     def create(
         path: str | Place,
-        *,
         spec: RunSpec,
         data: Dataset,
+        *,
         kernel: str,
-        kind: Kind = "mcmc",
-        n_draws: int,
-        n_warmup_draws: int = 0,
-        chains: int,
-        chains_per_batch: int,
-        draws_per_block: int | None,
-        draws_per_chunk: int | None = None,
-        cases_per_chunk: int | None = None,
         blocks: Iterable[Block] = (),
         fs: Storage | None = None,
-        fit_state: StateShapes | None = None,
+        **sizes: Any,
     ) -> Store:
         """Create a store at `path`; StoreExistsError if anything is there.
 
         It is built in a hidden folder next to `path` and then renamed, so a crash leaves nothing at `path`.
 
-        kernel           name of the code that will run the leapfrog steps; workers on other machines use it
-        draws_per_block  maximum number of draws in a block; None for blocks that end after some seconds
-        draws_per_chunk  draws in a chunk; None for about 32 MiB
-        cases_per_chunk  training cases in a chunk; None for at most 4 MiB
-        blocks           blocks of the first batch, which are committed before the store is renamed
-        fit_state        names and shapes of the arrays in the state of a fit
+        kernel  name of the code that will run the leapfrog steps; workers on other machines use it
+        blocks  blocks of the first batch, which are committed before the store is renamed
+        sizes   those that do not follow from the specification, as in `creation.new_header`
         """
         path = place_of(path)
         fs = storage_of(path) if fs is None else fs
-        header = new_header(
-            spec,
-            kind=kind,
-            n_draws=n_draws,
-            n_warmup_draws=n_warmup_draws,
-            chains=chains,
-            chains_per_batch=chains_per_batch,
-            draws_per_block=draws_per_block,
-            draws_per_chunk=draws_per_chunk,
-            cases_per_chunk=cases_per_chunk,
-            n_cases=data.n_cases,
-            data_hash=data.hash,
-            fit_state=fit_state,
-        )
-
-        def fill(place: Place) -> None:
-            store = Store.open(place, fs=fs)
+        header = creation.new_header(spec, n_cases=data.n_cases, data_hash=data.hash, **sizes)
+        with creation.created(fs, path, header, spec, data, kernel) as building:
+            store = Store.open(building, fs=fs)
             for block in blocks:
                 append(store, 0, block)
                 gather(store, 0)
             gather(store, 0, everything=True)
-
-        creation.create(fs, path, header, spec, data, kernel, fill)
         return Store.open(path, fs=fs)
-
-    @staticmethod
-    def for_run(
-        path: str | Place,
-        spec: RunSpec,
-        data: Dataset,
-        *,
-        kernel: str,
-        draws_per_chunk: int | None = None,
-        cases_per_chunk: int | None = None,
-        fs: Storage | None = None,
-    ) -> Store:
-        """Create a store at `path` for the draws of the specification's phases."""
-        return Store.create(
-            path,
-            spec=spec,
-            data=data,
-            kernel=kernel,
-            n_draws=spec.kept_draws,
-            n_warmup_draws=spec.warmup_draws,
-            chains=spec.chains,
-            chains_per_batch=spec.chains_per_batch,
-            draws_per_block=spec.draws_per_block,
-            draws_per_chunk=draws_per_chunk,
-            cases_per_chunk=cases_per_chunk,
-            fs=fs,
-        )
 
     @staticmethod
     def open(
@@ -161,31 +94,9 @@ class Store(OpenStore):
         """Pickle as the place of the store, which the process that unpickles it opens."""
         return Store.open, (self.path,)
 
-    # Properties of the run.
-
-    @property
-    def kind(self) -> Kind:
-        """Kind of the draws: from Markov chains, exact by rejection, from the prior, or approximate."""
-        return self.header.kind
-
-    @property
-    def n_chains(self) -> int:
-        """Number of chains of the run."""
-        return self.header.chains
-
-    @property
-    def n_batches(self) -> int:
-        """Number of batches."""
-        return self.header.n_batches
-
-    @property
-    def verdicts(self) -> SealedLog[VerdictDocument]:
-        """The verdicts on a run that was extended until it was ok."""
-        return verdict_log(self.fs, self.path, self.root.identity)
-
     def progress(self, batch: int) -> BatchProgress:
         """Return the progress of a batch. This reads at most one folder and two small files."""
-        return self.commits.progress(batch)
+        return self.commits.progress_of([batch])[0]
 
     def all_progress(self) -> list[BatchProgress]:
         """Return the progress of every batch; a bucket is asked for all of them at once."""
@@ -249,7 +160,7 @@ class Store(OpenStore):
 
         On entry, work that a crash interrupted is finished.
         """
-        with locked(self.fs, self.path):
+        with locking.locked(self.fs, self.path):
             self._is_locked = True
             try:
                 locking.finish(self)
@@ -305,9 +216,6 @@ class Store(OpenStore):
     def _locked(self) -> AbstractContextManager[None]:
         return nullcontext() if self._is_locked else self.lock()
 
-
-if TYPE_CHECKING:
-    from rayfbnn.store.store import Store
 
 STEPSIZE = "stepsize"  # the name that views of draws read these stepsizes by
 _AT_ONCE = 50_000  # numbers of chains times draws

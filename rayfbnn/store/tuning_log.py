@@ -6,28 +6,27 @@ commits, so any process that computes it again gets the same bytes. Workers do n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.mcmc.automatic import Measured, first_settings, lengths, settings_after, with_steps
 from rayfbnn.mcmc.operation import AUTO, Settings, Tunable, Tuning, automatic
-from rayfbnn.store.catalogue import COMMITS, TUNING
-from rayfbnn.store.documents import TuningDocument
+from rayfbnn.store.catalogue import COMMITS, TUNING, Root
+from rayfbnn.store.documents import Digest, DigestOrNone, Document, Plain, Seal, Whole
 from rayfbnn.store.known import Seen
 from rayfbnn.store.log import CommitLog
 from rayfbnn.store.records import Record, SealedLog, set_aside
 from rayfbnn.store.rounds import (
     LadderRound,
+    Measurements,
     Round,
     adapting_round,
     added,
-    as_lists,
-    ladder_from,
-    measurements_from,
     measurements_problem,
     n_finished,
     n_rounds,
@@ -35,39 +34,42 @@ from rayfbnn.store.rounds import (
     rounds,
     settings_problem,
     starting_round,
-    to_document,
 )
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.storage.protocol import Storage
 
-if TYPE_CHECKING:
-    from rayfbnn.spec import RunSpec
+
+class TunedOperation(Document):
+    """The measurements of a round of tuning for one operation, and the settings found."""
+
+    op: Plain
+    measured: Measured
+    settings: Settings
+
+    @property
+    def mean_acceptance(self) -> float:
+        """Mean acceptance over all trajectories of the round, at the longest measured length."""
+        return self.measured.mean_acceptance(self.measured.lengths[-1])
 
 
-@dataclass(frozen=True)
-class RoundRecord:
-    """The measurements of a round, and the settings that follow from them.
+class TuningDocument(Document):
+    """The record of a round of tuning; `operations` is empty in a round of a ladder's adaptation."""
 
-    measured, settings  by operation, in the order of Round.operations; the settings apply after the round
-    """
-
-    measured: Mapping[Tunable, Measured]
-    settings: Mapping[Tunable, Settings]
-
-    def mean_acceptance(self, operation: Tunable) -> float:
-        """Return the mean acceptance over all trajectories of the round, at the longest measured length."""
-        measured = self.measured[operation]
-        return measured.mean_acceptance(measured.lengths[-1])
+    store: Digest
+    round: Whole
+    iterations: tuple[Whole, Whole]
+    previous: DigestOrNone
+    operations: tuple[TunedOperation, ...]
+    ladder: LadderRound | None = None
+    seal: Seal
 
 
 class TuningLog:
-    """The records `commits/tuning/<round>.json`; `store` is the digest of the store's root metadata."""
+    """The records `commits/tuning/<round>.json` of the store at `path`."""
 
-    def __init__(
-        self, fs: Storage, root: Place, store: str, spec: RunSpec, n_batches: int, commits: CommitLog
-    ) -> None:
-        self._fs, self._root, self._spec = fs, root, spec
-        commits_folder, owner = root / COMMITS, ("store", store)
+    def __init__(self, fs: Storage, path: Place, root: Root, commits: CommitLog) -> None:
+        self._fs, self._root, self._spec = fs, path, root.spec
+        commits_folder, owner = path / COMMITS, ("store", root.identity)
         self.log = SealedLog(
             fs,
             commits_folder / TUNING,
@@ -78,8 +80,8 @@ class TuningLog:
             number="round",
         )
         self._commits = commits
-        self._n_batches = n_batches
-        self._cache: dict[int, tuple[TuningDocument, RoundRecord | LadderRound]] = {}
+        self._n_batches = root.header.n_batches
+        self._cache: dict[int, TuningDocument] = {}
         self._seen: set[int] = set()  # rounds with a record
         self._commits_cache: dict[tuple[int, int], Record] = {}
 
@@ -119,10 +121,6 @@ class TuningLog:
         )
         return n, self._settings(n)
 
-    def latest_ladder_rounds(self) -> list[LadderRound]:
-        """Return the records of the rounds of ladders that there are so far, in order."""
-        return self._ladder_rounds(self.latest()[0])
-
     def _is_there(self, number: int) -> bool:
         """Return True if a round has a record; a record that was seen once is not looked for again."""
         if number not in self._seen and (number in self._cache or self._fs.exists(self.file(number))):
@@ -137,64 +135,62 @@ class TuningLog:
             for tuning_round in self.rounds[:n_finished]
             for op in tuning_round.operations
         }
-        return settings | {op: self.read(number).settings[op] for op, number in last.items()}
+        return settings | {op: self.read(number)[op].settings for op, number in last.items()}
 
-    def read(self, number: int) -> RoundRecord:
+    def read(self, number: int) -> dict[Tunable, TunedOperation]:
         """Read one record of automatic operations, and check its checksum and its place."""
-        record = self._document(number)[1]
-        assert isinstance(record, RoundRecord)
-        return record
+        return dict(zip(self.rounds[number].operations, self._document(number).operations, strict=True))
 
     def read_ladder(self, number: int) -> LadderRound:
         """Read one record of ladders, and check its checksum and its place."""
-        record = self._document(number)[1]
-        assert isinstance(record, LadderRound)
-        return record
+        ladder = self._document(number).ladder
+        assert ladder is not None
+        return ladder
 
-    def ladder_rounds(self, iteration: int) -> list[LadderRound]:
-        """Return the records of the rounds of ladders that end before an iteration, in order."""
-        return self._ladder_rounds(n_finished(self.rounds, iteration))
-
-    def _ladder_rounds(self, n: int) -> list[LadderRound]:
+    def ladder_rounds(self, iteration: int | None = None) -> list[LadderRound]:
+        """Return the records of the rounds of ladders that end before an iteration, or all there are."""
+        n = self.latest()[0] if iteration is None else n_finished(self.rounds, iteration)
         return [self.read_ladder(one.number) for one in self.rounds[:n] if one.of != "operations"]
 
-    def _document(self, number: int) -> tuple[TuningDocument, RoundRecord | LadderRound]:
-        """Read one record, and return it as a document and parsed; neither is read again."""
+    def _document(self, number: int) -> TuningDocument:
+        """Read one record, which is not read again."""
         if number not in self._cache:
             path = self.file(number)
             try:
                 parsed = self.log.read(number)
             except FileNotFoundError:
                 raise StoreCorruptError(f"{path}: missing: the settings found in round {number}") from None
-            problem = self._problem(parsed.model_dump(), self.rounds[number])
+            problem = self._problem(parsed.operations, parsed.ladder, self.rounds[number])
             if problem:
                 raise StoreCorruptError(f"{path}: damaged: {problem}")
-            if parsed.ladder is not None:
-                self._cache[number] = parsed, ladder_from(parsed.ladder.model_dump())
-            else:
-                self._cache[number] = parsed, self._parse(parsed, number)
+            for operation, entry in zip(self.rounds[number].operations, parsed.operations, strict=True):
+                if not _is_possible(operation, entry.measured, entry.settings):
+                    raise StoreCorruptError(f"{path}: has settings that tuning cannot give {operation.op}")
+            self._cache[number] = parsed
         return self._cache[number]
 
-    def _problem(self, document: Mapping[str, Any], tuning_round: Round) -> str:
-        """Return why a record, of the type TuningDocument, cannot be that of a round of this run, or ""."""
-        operations, ladder = document["operations"], document["ladder"]
+    def _problem(
+        self, operations: Sequence[TunedOperation], ladder: LadderRound | None, tuning_round: Round
+    ) -> str:
+        """Return why these measurements and settings cannot be those of a round of this run, or ""."""
+        measured: list[Measurements]
         if tuning_round.of == "operations":
-            if ladder is not None or [entry["op"] for entry in operations] != [
+            if ladder is not None or [entry.op for entry in operations] != [
                 operation.op for operation in tuning_round.operations
             ]:
                 return f"it does not have the operations that round {tuning_round.number} tunes"
-            measured = [entry["measured"] for entry in operations]
+            measured = [entry.measured for entry in operations]
         else:
             if ladder is None or operations:
                 return f"it is not of the kind of round {tuning_round.number}"
-            measured = [ladder["measured"]]
+            measured = [ladder.measured]
         return measurements_problem(
             measured,
             tuning_round,
             self._spec,
             ladders=self._spec.chains,
             iterations=tuning_round.last - tuning_round.first + 1,
-        ) or ("" if ladder is None else settings_problem(ladder["settings"], self._spec))
+        ) or ("" if ladder is None else settings_problem(ladder.settings, self._spec))
 
     def publish(self, number: int) -> None:
         """Publish the record of a round that every batch has committed, durably, unless it exists."""
@@ -240,111 +236,88 @@ class TuningLog:
 
     def _body(self, number: int) -> dict[str, Any]:
         tuning_round = self.rounds[number]
+        operations: list[TunedOperation] = []
+        ladder: LadderRound | None = None
         try:
-            is_of_operations = tuning_round.of == "operations"
-            make = self._body_of_operations if is_of_operations else self._body_of_ladders
-            body = make(tuning_round)
-            problem = self._problem(as_lists({"ladder": None, **body}), tuning_round)
+            if tuning_round.of == "operations":
+                operations = self._tuned(tuning_round)
+            else:
+                ladder = self._adapted(tuning_round)
+            problem = self._problem(operations, ladder, tuning_round)
             if problem:
                 raise ValueError(problem)
         except (ValueError, IndexError, ArithmeticError) as exc:  # numbers that no round measures
             raise StoreCorruptError(
                 f"{self._root}: the measurements of round {number} of the tuning give no settings ({exc})"
             ) from exc
-        return {
-            "iterations": [tuning_round.first, tuning_round.last],
-            "previous": self._document(number - 1)[0].seal if number else "",
-            **body,
-        }
+        body: dict[str, Any] = to_jsonable_python(
+            {
+                "iterations": (tuning_round.first, tuning_round.last),
+                "previous": self._document(number - 1).seal if number else "",
+                "operations": operations,
+            }
+            | ({} if ladder is None else {"ladder": ladder})
+        )
+        return body
 
-    def _body_of_operations(self, tuning_round: Round) -> dict[str, Any]:
-        measured = self._measured(tuning_round)
-        entries = []
-        for operation in tuning_round.operations:
+    def _tuned(self, tuning_round: Round) -> list[TunedOperation]:
+        blocks = list(chain.from_iterable(self._blocks(tuning_round)))
+        tuned = []
+        for place, operation in enumerate(tuning_round.operations):
             before = [
-                self.read(earlier.number).measured[operation]
+                self.read(earlier.number)[operation].measured
                 for earlier in self.rounds[: tuning_round.number]
                 if operation in earlier.operations
             ]
-            settings = settings_after(
-                [*before, measured[operation]], operation, n_rounds=n_rounds(self.rounds, operation)
-            )
-            entries.append(
-                {
-                    "op": operation.op,
-                    "measured": to_document(measured[operation]),
-                    "settings": asdict(settings),
-                }
-            )
-        return {"operations": entries}
+            measured: Measured = added(record.tuning[place] for record in blocks)
+            n = n_rounds(self.rounds, operation)
+            settings = settings_after([*before, measured], operation, n_rounds=n)
+            tuned.append(TunedOperation(op=operation.op, measured=measured, settings=settings))
+        return tuned
 
-    def _body_of_ladders(self, tuning_round: Round) -> dict[str, Any]:
+    def _adapted(self, tuning_round: Round) -> LadderRound:
         spec = self._spec
-        documents = [  # blocks are read from the last to the first
-            [record.tuning[0] for record in reversed(blocks)] for blocks in self._blocks(tuning_round)
+        measured: list[list[Any]] = [
+            [record.tuning[0] for record in blocks] for blocks in self._blocks(tuning_round)
         ]
         if tuning_round.of == "starts":
             settings = self._settings(tuning_round.number)
             tuned = next((settings[one] for one in automatic(spec.phase[-1].operations)), None)
-            record = starting_round(spec, list(chain.from_iterable(documents)), tuned)
-        else:
-            number = sum(one.of == "ladders" for one in self.rounds[: tuning_round.number])
-            record = adapting_round(spec, number, documents)
-        return {"operations": [], "ladder": to_document(record)}
-
-    def _measured(self, tuning_round: Round) -> dict[Tunable, Measured]:
-        blocks = list(chain.from_iterable(self._blocks(tuning_round)))
-        return {
-            operation: added(record.tuning[place] for record in blocks)
-            for place, operation in enumerate(tuning_round.operations)
-        }
+            return starting_round(spec, list(chain.from_iterable(measured)), tuned)
+        number = sum(one.of == "ladders" for one in self.rounds[: tuning_round.number])
+        return adapting_round(spec, number, measured)
 
     def _blocks(self, tuning_round: Round) -> list[list[Record]]:
-        """Return the records of each batch's blocks in a round; StoreError if a batch lacks some of them."""
-        seen = self._commits.look(range(self._n_batches))
-        return [self._blocks_of(tuning_round, batch, seen.get(batch)) for batch in range(self._n_batches)]
+        """Return the records of each batch's blocks in a round; StoreError unless they cover it."""
+        batches = range(self._n_batches)
+        seen = self._commits.look(batches)
+        return [self._blocks_of(tuning_round, batch, seen.get(batch)) for batch in batches]
 
     def _blocks_of(self, tuning_round: Round, batch: int, seen: Seen | None) -> list[Record]:
-        """Return a batch's records of the blocks in a round; StoreError unless they cover it.
+        """Return a batch's records in a round, read from the last on, because earlier ones may be damaged.
 
         seen  as in CommitLog.records
         """
         records: list[Record] = []
         block = self._commits.n_blocks(batch, seen)
-        while block and (not records or records[-1].first_iteration > tuning_round.first):
+        while block and (not records or records[0].first_iteration > tuning_round.first):
             if (batch, block) not in self._commits_cache:
                 self._commits_cache[batch, block] = self._commits.read(batch, block - 1, seen)
             record = self._commits_cache[batch, block]
             block = record.first_block
             if record.first_iteration <= tuning_round.last:
-                records.append(record)
-        n_iterations = sum(record.n_iterations for record in records)
-        if (
-            n_iterations != tuning_round.last - tuning_round.first + 1
-            or records[-1].first_iteration != tuning_round.first
-        ):
+                records.insert(0, record)
+        first, last = tuning_round.first, tuning_round.last
+        if not records or (records[0].first_iteration, records[-1].progress.iteration) != (first, last):
             raise StoreError(f"{self._root}: batch {batch} has not finished round {tuning_round.number}")
         return records
-
-    def _parse(self, parsed: TuningDocument, number: int) -> RoundRecord:
-        path, tuning_round = self.file(number), self.rounds[number]
-        pairs = list(zip(tuning_round.operations, parsed.operations, strict=True))
-        measured = {operation: measurements_from(entry.measured.model_dump()) for operation, entry in pairs}
-        settings = {operation: _settings_from(entry.settings.model_dump()) for operation, entry in pairs}
-        for operation in tuning_round.operations:
-            if not _is_possible(operation, measured[operation], settings[operation]):
-                raise StoreCorruptError(f"{path}: has settings that tuning cannot give {operation.op}")
-        return RoundRecord(measured, settings)
 
 
 def _is_possible(operation: Tunable, measured: Measured, settings: Settings) -> bool:
     n_scales = len(measured.slopes) if operation.scaling == AUTO else 0
     return (
-        settings.steps in lengths(operation)
+        settings.stepsize > 0
+        and settings.steps in lengths(operation)
         and settings == with_steps(operation, settings.stepsize, settings.steps, settings.scales)
         and len(settings.scales) in (0, n_scales)
     )
-
-
-def _settings_from(document: Mapping[str, Any]) -> Settings:
-    return Settings(**{**document, "scales": tuple(document["scales"])})

@@ -10,17 +10,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rayfbnn.arrays import Array
 from rayfbnn.errors import StoreCorruptError, StoreError, StoreReadError
 from rayfbnn.store.catalogue import COMMITS, array_plans, chunk_index, chunk_rows
 from rayfbnn.store.hierarchy import METADATA, Hierarchy, array_metadata
 from rayfbnn.store.locking import read_holder
 from rayfbnn.store.log import CommitLog
-from rayfbnn.store.opened import commit_log
 from rayfbnn.store.records import BatchProgress, Problem, Record, VerifyReport, check_head
 from rayfbnn.store.root import (
     HOLDER,
-    Root,
     check_draws,
     check_fixed_chunks,
     check_layout,
@@ -85,7 +82,9 @@ class _Verification:
             return
         self.root = root
         self.plans = array_plans(self.root.header, self.root.spec)
-        self._check(self.path / METADATA, partial(self._check_layout, self.root))
+        fixed = self.root.fixed_chunks
+        self._check(self.path / METADATA, partial(check_layout, self.fs, self.path, self.plans))
+        self._check(self.path / METADATA, partial(check_fixed_chunks, self.path, fixed, self.plans))
         if self.problems:
             return
         # Zarr is given the expected metadata, so chunks can be checked even if the metadata are damaged.
@@ -95,7 +94,7 @@ class _Verification:
             path = self.path / file
             self._check(path, partial(read_metadata_file, self.fs, path, self.plans, file))
         self._check_fixed()
-        commits = commit_log(self.fs, self.path, self.root, self.plans)
+        commits = CommitLog(self.fs, self.path, self.root, self.plans)
         for batch in range(self.root.header.n_batches):
             self._check_batch(commits, batch)
             if len(self.problems) > _MOST_PROBLEMS:  # a store may claim to have a million batches
@@ -104,10 +103,6 @@ class _Verification:
         verdicts = verdict_log(self.fs, self.path, self.root.identity)
         for number in verdicts.numbers():
             self._check(verdicts.file(number), partial(verdicts.read, number))
-
-    def _check_layout(self, root: Root) -> None:
-        check_layout(self.fs, self.path, self.plans)
-        check_fixed_chunks(self.path, root.fixed_chunks, self.plans)
 
     def _check_fixed(self) -> None:
         """Check the files that only creation and `extend` write: coordinates, names and training cases."""
@@ -131,12 +126,12 @@ class _Verification:
 
     def _check_batch(self, commits: CommitLog, batch: int) -> None:
         folder = commits.files.folder(batch)
-        first_blocks = self._check(folder, partial(commits.files.listed, batch), batch, 0, is_file=False)
+        numbers = self._check(folder, partial(commits.files.numbers, batch), batch, 0, is_file=False)
         head = self._check(commits.head_file(batch), partial(commits.head, batch), batch)
         expected: int | None = 0  # None behind a record that cannot be read
         previous: str | None = ""  # the same
         before: BatchProgress | None = BatchProgress()  # the same
-        for first_block in first_blocks or []:
+        for first_block in sorted(set().union(*numbers or ())):
             if len(self.problems) > _MOST_PROBLEMS:
                 return
             if expected is not None and first_block < expected:
@@ -157,9 +152,11 @@ class _Verification:
             if head is not None:
                 self._check(path, partial(check_head, head, record, path), batch, first_block)
             expected, previous = record.block + 1, record.last_digest
-            is_consistent = self._is_consistent(record, before or _progress_before(record), path)
+            n_problems, before = len(self.problems), before or _progress_before(record)
+            fits = partial(check_record, record, before, self.root.header, self.plans, path)
+            self._check(path, fits, batch, first_block)
             before = record.progress
-            if is_consistent:
+            if len(self.problems) == n_problems:
                 self._check_block(record)
         if head is not None and expected is not None and head.blocks > expected:
             self._add_missing(commits, batch, expected)  # the head names records that are gone
@@ -167,42 +164,30 @@ class _Verification:
     def _add_missing(self, commits: CommitLog, batch: int, block: int) -> None:
         self._add(commits.files.file(batch, block), StoreCorruptError("missing"), batch, block)
 
-    def _is_consistent(self, record: Record, before: BatchProgress, path: Place) -> bool:
-        try:
-            check_record(record, before, self.root.header, self.plans, path)
-        except StoreCorruptError as exc:
-            self._add(path, exc, record.batch, record.first_block)
-            return False
-        return True
-
     def _check_block(self, record: Record) -> None:
         header = self.root.header
         numbers = header.batch_chains(record.batch)
         chains = slice(numbers.start, numbers.stop)
         for number, rows, _ in chunk_rows(record.first_draw, record.n_draws, header.draws_per_chunk):
-            draws = slice(record.first_draw + rows.start, record.first_draw + rows.stop)
+            draws = range(record.first_draw + rows.start, record.first_draw + rows.stop)
             for file, expected in record.chunks.items():
                 if chunk_index(file)[1] == number:
-                    self._check_chunk(record, file, expected, (chains, draws), range(draws.start, draws.stop))
+                    compare = partial(self._compare, file, expected, chains, slice(draws.start, draws.stop))
+                    where = record.batch, record.first_block, draws
+                    self._check(self.path / file, compare, *where, is_chunk=True)
 
-    def _check_chunk(
-        self, record: Record, file: str, expected: str, where: tuple[slice, slice], draws: range
-    ) -> None:
-        path = self.path / file
-
-        def compare() -> None:
-            if _digest(self.hierarchy.read(file.rpartition("/")[0], *where)) != expected:
-                raise StoreCorruptError(f"{path}: damaged: not the values that were committed")
-
-        self._check(path, compare, record.batch, record.first_block, draws, is_chunk=True)
+    def _compare(self, file: str, expected: str, chains: slice, draws: slice) -> None:
+        values = self.hierarchy.read(file.rpartition("/")[0], chains, draws)
+        raw = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).tobytes()
+        if hashlib.sha256(raw).hexdigest() != expected:
+            raise StoreCorruptError(f"{self.path / file}: damaged: not the values that were committed")
 
     def _check_tuning(self, commits: CommitLog) -> None:
-        header = self.root.header
-        log = TuningLog(self.fs, self.path, self.root.identity, self.root.spec, header.n_batches, commits)
+        log = TuningLog(self.fs, self.path, self.root, commits)
         done = 0
-        for batch in range(header.n_batches if log.rounds else 0):
+        for batch in range(self.root.header.n_batches if log.rounds else 0):
             with suppress(StoreError):  # already reported for the batch
-                done = max(done, commits.progress(batch).iteration)
+                done = max(done, commits.progress_of([batch])[0].iteration)
         for tuning_round in log.rounds:
             path = log.file(tuning_round.number)
             if done > tuning_round.last or self.fs.exists(path):
@@ -242,20 +227,14 @@ class _Verification:
         self.problems.append(Problem(file, what, is_chunk=is_chunk, is_read_error=is_read_error, **place))
 
 
-def _digest(values: Array) -> str:
-    return hashlib.sha256(
-        np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
-    ).hexdigest()
-
-
 def _progress_before(record: Record) -> BatchProgress:
     """Return the progress before a block, computed from its own record because the previous is unreadable."""
     progress, is_warmup = record.progress, record.section == "warmup"
     return BatchProgress(
-        progress.iteration - record.n_iterations,
-        progress.draws - (0 if is_warmup else record.n_draws),
-        progress.warmup_draws - (record.n_draws if is_warmup else 0),
-        record.first_block,
+        iteration=progress.iteration - record.n_iterations,
+        draws=progress.draws - (0 if is_warmup else record.n_draws),
+        warmup_draws=progress.warmup_draws - (record.n_draws if is_warmup else 0),
+        blocks=record.first_block,
     )
 
 

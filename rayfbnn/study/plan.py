@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -125,13 +126,13 @@ class StudyPlan:
         document = parse_json(raw, place)
         version = document.get("format_version")
         if version == _ONE_HASH:
-            document = _with_hash_of_each(document)
+            raw = json.dumps(_with_hash_of_each(document)).encode()
         elif version != FORMAT_VERSION:
             raise StoreError(
                 f"{folder}: is a study of format {version}, but this version reads format {FORMAT_VERSION};"
                 " use the version that made it"
             )
-        parsed = as_document(PlanDocument, document, place, "the plan of a study")
+        parsed = as_document(PlanDocument, raw, place, "the plan of a study")
         configurations = tuple(
             StudyConfiguration(number, tuple(entry.varied), entry.keys, entry.data_hash)
             for number, entry in enumerate(parsed.configurations)
@@ -323,7 +324,7 @@ class Members:
         spec = self.spec(member).with_iterations(iterations)
         self._storage.check_folders([self._folder / FOLDER])
         with suppress(StoreExistsError):
-            Store.for_run(self.place(member), spec, self._cases(member), kernel=kernel_name(spec))
+            Store.create(self.place(member), spec, self._cases(member), kernel=kernel_name(spec))
 
     def _cases(self, member: Member) -> Dataset:
         """Return the training cases of a member. Those of one set stay in memory, until another is needed."""

@@ -339,7 +339,7 @@ def _removed_if_empty(new: Sequence[Path]) -> Iterator[None]:
 def _create_first(study: Place, store: Place, spec: RunSpec, dataset: Dataset) -> None:
     """Create a member that keeps training cases, unless a creation that crashed has left the same one."""
     if not storage_of(store).is_taken(store):
-        Store.for_run(store, spec, dataset, kernel=kernel_name(spec))
+        Store.create(store, spec, dataset, kernel=kernel_name(spec))
     elif Store.open(store).data.hash != dataset.hash or Store.open(store).spec != spec:
         raise StoreExistsError(f"{store}: belongs to another, unfinished study; remove {study} first")
 

@@ -312,7 +312,7 @@ def _gradients_of_ladders(store: Store) -> float:
         tuning = Tuning(settings, is_measured=number < spec.annealing_phase)
         total += n_pairs * phase.iterations * gradient_evaluations(phase.operations, tuning=tuning)
     rounds = [one for one in log.rounds if one.of == "ladders"]
-    found = [one.settings for one in log.latest_ladder_rounds()]
+    found = [one.settings for one in log.ladder_rounds()]
     lengths = [spec.phase[spec.annealing_phase].iterations / 2, *(one.last - one.first + 1 for one in rounds)]
     for length, of_round in zip([*lengths, spec.phase[-1].iterations], found, strict=False):
         total += store.n_chains * length * sum(of_round.steps)

@@ -264,7 +264,7 @@ def new_store(
     if options.progress and address is None:
         show_text(forecast_text(spec, dataset, workers=n_cores() if workers is None else workers))
     if spec.fit is None:
-        return Store.for_run(place, spec, dataset, kernel=kernel_name(spec))
+        return Store.create(place, spec, dataset, kernel=kernel_name(spec))
     return new_fit(place, spec, dataset)
 
 
@@ -314,8 +314,6 @@ def new_fit(place: Place, spec: RunSpec, dataset: Dataset) -> Store:
         kernel=kernel_name(spec),
         kind="approximate",
         n_draws=spec.kept_draws,
-        chains=spec.chains,
-        chains_per_batch=spec.chains_per_batch,
         draws_per_block=min(DRAWS_AT_ONCE, spec.kept_draws),
         fit_state=checked_state_shapes(spec, dataset),
     )

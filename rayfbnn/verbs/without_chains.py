@@ -302,7 +302,6 @@ def _stored(
         kind=kind,
         n_draws=draws,
         chains=1,
-        chains_per_batch=1,
         draws_per_block=_draws_per_block(spec, draws),
         blocks=blocks,
     )

@@ -15,7 +15,6 @@ from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATS
 from rayfbnn.store.records import Block
-from rayfbnn.store.tuning_log import to_document
 from rayfbnn.streams import Streams
 from tests.support.small import small
 
@@ -66,9 +65,9 @@ def test_measurements_of_an_operation_are_summed_over_iterations() -> None:
         Measured(2, (1, 2), (1, 2), ((3,), (4,)), (5,), (6,)),
     ]
     infos = [IterationInfo(NOTHING, NOTHING, np.zeros(2), measured={TUNED: part}) for part in parts]
-    assert committed(collected(infos[:1])).tuning == [to_document(parts[0])]
-    assert committed(collected(infos)).tuning == [to_document(parts[0] + parts[1])]
-    assert committed(collected([IterationInfo(NOTHING, NOTHING, np.zeros(2))])).tuning == []
+    assert committed(collected(infos[:1])).tuning == (parts[0],)
+    assert committed(collected(infos)).tuning == (parts[0] + parts[1],)
+    assert committed(collected([IterationInfo(NOTHING, NOTHING, np.zeros(2))])).tuning == ()
 
 
 def test_draws_are_kept_only_where_they_are_to_be() -> None:

@@ -55,7 +55,7 @@ def created(path: Path, n_cases: int, *, cases_per_chunk: int | None = None, **c
     settings = {"data": data, "chains": 1, "chains_per_batch": 1, "phase": PHASES, **changes}
     configuration = RunSpec.from_dict(small(**settings))
     spec, dataset = read_training(configuration, (inputs, inputs[:, :2].sum(axis=1, keepdims=True) ** 2))
-    return Store.for_run(path, spec, dataset, kernel=kernel_name(spec), cases_per_chunk=cases_per_chunk)
+    return Store.create(path, spec, dataset, kernel=kernel_name(spec), cases_per_chunk=cases_per_chunk)
 
 
 @pytest.mark.parametrize(
@@ -135,17 +135,17 @@ def test_sampling_in_this_process_lets_go_of_the_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given, are_alive = [], []
-    for_run, run_block = Store.for_run, Sampler.run_block
+    create, run_block = Store.create, Sampler.run_block
 
-    def watched_for_run(path: Path, spec: RunSpec, data: Dataset, **options: Any) -> Store:
+    def watched_create(path: Path, spec: RunSpec, data: Dataset, **options: Any) -> Store:
         given.append(weakref.ref(data))
-        return for_run(path, spec, data, **options)
+        return create(path, spec, data, **options)
 
     def watched_run_block(sampler: Sampler, *arguments: Any, **options: Any) -> Any:
         are_alive.append(given[0]() is not None)
         return run_block(sampler, *arguments, **options)
 
-    monkeypatch.setattr(Store, "for_run", staticmethod(watched_for_run))
+    monkeypatch.setattr(Store, "create", staticmethod(watched_create))
     monkeypatch.setattr(Sampler, "run_block", watched_run_block)
     api.sample(small_spec(tmp_path), tmp_path / "run.zarr", workers=0, progress=False)
     assert are_alive and not any(are_alive)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rayfbnn.errors import ConfigError, StoreError
-from rayfbnn.store.creation import is_ours
 from rayfbnn.store.storage import bucket as bucket_module
 from rayfbnn.store.storage.bucket import Bucket, BucketError, Changed, explained, wrong_endpoint
 from rayfbnn.store.storage.lease import Lease
@@ -89,26 +88,6 @@ def test_a_put_that_met_another_request_is_tried_again(answer: Answer, scheme: s
         bucket._head = lambda key: None  # type: ignore[method-assign]
     assert REQUESTS[name](bucket) == {"e_tag": '"tag"'}
     assert answer.n_requests == (3 if name == "put_unchanged" else 2)
-
-
-@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-@pytest.mark.parametrize("status", [404, 409, 412, 429, 500, 503])
-def test_every_write_of_a_store_ends_with_one_line(answer: Answer, status: int, body: str) -> None:
-    answer.status, answer.body = status, body.encode()
-    storage = ObjectStorage(bucket_at(answer.url, "s3", secret=SECRET), lease_seconds=0.03)
-    writes: list[Callable[[], object]] = [
-        lambda: storage.write_atomic(PLACE / "head.json", b"x"),
-        lambda: storage.write_exclusive(PLACE / "000001.block", b"x"),
-        lambda: storage.write_files({PLACE / "c.0": b"x"}),
-        lambda: storage.write_block({PLACE / "c.0": b"x"}, lambda place, content, existing: False),
-        lambda: storage.lock(PLACE / "commits" / "lock").__enter__(),
-        lambda: storage.creation(PLACE, "commits/lock", is_ours).__enter__(),
-    ]
-    for write in writes:
-        with pytest.raises(StoreError) as error:
-            write()
-        assert SECRET not in "".join(traceback.format_exception(error.value))
-        assert "\n" not in str(error.value)
 
 
 def test_a_lease_that_meets_a_conflict_for_ever_is_given_up(answer: Answer) -> None:

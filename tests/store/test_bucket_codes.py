@@ -1,8 +1,12 @@
-"""The exit code of a job by what an object store answers, for every method of the storage."""
+"""The exit code of a job by what an object store answers, for every method of the storage.
+
+The message is one line, in which no secret of the answer is.
+"""
 
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +34,7 @@ from tests.support.store.buckets import (
 
 pytest.importorskip("obstore")
 
+SECRET = "hunter2"
 PLACE = ObjectPath("s3", "bucket", "run.zarr")
 FILE = PLACE / "posterior" / "c.0"
 LOCK = PLACE / "commits" / "lock"
@@ -126,7 +131,7 @@ def exit_code(call: Callable[[], Any]) -> int:
     except typer.Exit as end:
         return end.exit_code
     except RayFBNNError as exc:
-        assert "\n" not in str(exc)
+        assert "\n" not in str(exc) and SECRET not in "".join(traceback.format_exception(exc))
         return exc.exit_code
     except FileNotFoundError:
         pass
@@ -141,7 +146,7 @@ def test_the_answer_decides_whether_a_job_is_started_again(
     monkeypatch.setattr(bucket_module, "_PAUSES", (0.001,))
     monkeypatch.setattr(bucket_module, "getproxies", dict)
     settings, code, others = ANSWERS[name]
-    for key, value in ({"body": b"", "headers": TAG} | settings).items():
+    for key, value in ({"body": xml("Odd") + b"\n\n" + SECRET.encode(), "headers": TAG} | settings).items():
         setattr(server, key, value)
     seconds = SECONDS_OF_SILENCE if name == "silent" else 5.0
     bucket = bucket_at(server.url, "s3", secret="nothing", seconds=seconds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -46,11 +45,11 @@ def killed(folder: Path, *, units: int = 1000) -> Path:
     return folder / "run.zarr"
 
 
-def fill(store: Store) -> None:
+def fill(store: Store, blocks: range = range(N_BLOCKS), **summary: float) -> None:
     """Commit blocks of draws that are made up."""
     position = np.zeros((2, store.parameter_layout.n_parameters), dtype=np.float32)
     precisions = np.ones((2, store.precision_layout.n_precisions))
-    for number in range(N_BLOCKS):
+    for number in blocks:
         store.commit(
             0,
             Block(
@@ -61,7 +60,7 @@ def fill(store: Store) -> None:
                 positions=np.repeat(position[:, None] + number, 4, axis=1),
                 precisions=np.repeat(precisions[:, None], 4, axis=1),
                 state=ChainState(position, position, precisions),
-                summary={SECONDS: 2.0, "accepted_sum": 6.0, "n_accepted": 8, "diverged": 1},
+                summary=summary or {SECONDS: 2.0, "accepted_sum": 6.0, "n_accepted": 8, "diverged": 1},
             ),
         )
 
@@ -84,12 +83,12 @@ def test_status_of_a_killed_run_reads_no_draws(tmp_path: Path, units: int) -> No
 def test_headers_say_the_same_as_whole_files(tmp_path: Path) -> None:
     path = killed(tmp_path)
     heads, whole = Store.open(path, headers_only=True), Store.open(path)
-    assert heads.commits.all(0) == whole.commits.all(0)
+    assert heads.commits.records(0) == whole.commits.records(0)
     assert status_of(heads, now=0.0) == status_of(whole, now=0.0)
     with whole.lock():
         whole.gather(0, everything=True)
     gathered = Store.open(path, headers_only=True)
-    assert gathered.commits.all(0) == Store.open(path).commits.all(0)
+    assert gathered.commits.records(0) == Store.open(path).commits.records(0)
     assert gathered.committed_draws == 4 * N_BLOCKS
 
 
@@ -97,16 +96,7 @@ def test_a_record_that_is_longer_than_what_is_read_first_is_read_whole(tmp_path:
     """That of a segment names the digests of all its chunks; this one counts many things."""
     store = Store.open(killed(tmp_path, units=3))
     long = {f"name_{number}": 1.0 for number in range(1000)}
-    draws: dict[str, Any] = {
-        "first_iteration": 25,
-        "n_iterations": 4,
-        "section": "posterior",
-        "first_draw": 24,
-    }
-    arrays = np.zeros((2, 4, store.parameter_layout.n_parameters), dtype=np.float32)
-    precisions = np.ones((2, 4, store.precision_layout.n_precisions))
-    state = ChainState(arrays[:, 0], arrays[:, 0], precisions[:, 0])
-    store.commit(0, Block(**draws, positions=arrays, precisions=precisions, state=state, summary=long))
+    fill(store, range(N_BLOCKS, N_BLOCKS + 1), **long)
     record = Store.open(store.path, headers_only=True).commits.last(0)
     assert record is not None and len(record.to_bytes()) > 4 * 2**10
     assert record.progress.last == long

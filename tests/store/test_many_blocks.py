@@ -62,7 +62,7 @@ def test_a_store_of_many_blocks_has_few_files_and_reads_each_once(tmp_path: Path
     spec = toy_spec(chains=1, chains_per_batch=1, draws_per_block=1, phase=phase)
     disk = MemoryDisk()
     disk.mkdir(PATH.parent)
-    store = Store.for_run(PATH, spec, toy_data(), kernel="plain NumPy", fs=FileSystem(disk))
+    store = Store.create(PATH, spec, toy_data(), kernel="plain NumPy", fs=FileSystem(disk))
     positions = []
     with store.lock():
         for number in range(n):

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -16,7 +17,7 @@ import zarr
 
 from rayfbnn.arrays import Array
 from rayfbnn.data import make_dataset
-from rayfbnn.errors import StoreCorruptError, StoreError, StoreExistsError, StoreMismatchError
+from rayfbnn.errors import StoreCorruptError, StoreError, StoreMismatchError
 from rayfbnn.spec import RunSpec
 from rayfbnn.state import ChainState
 from rayfbnn.store.catalogue import STATS, parameter_dims
@@ -68,7 +69,7 @@ def make(path: Path, **changes: Any) -> Store:
         target_names=spec.data.targets,
         standardize=["inputs"],
     )
-    return Store.for_run(path, spec, data, kernel="plain NumPy", draws_per_chunk=4)
+    return Store.create(path, spec, data, kernel="plain NumPy", draws_per_chunk=4)
 
 
 def normal(seed: int, shape: tuple[int, ...]) -> Array:
@@ -95,26 +96,27 @@ def block(store: Store, batch: int, first: int, n: int, section: Any, first_draw
 
 def fill(store: Store, *, n_draws: int = 10, is_gathered: bool = True) -> dict[str, Array]:
     """Commit warm-up, then draws in blocks of four; return the committed data, (n_chains, n_draws, ...)."""
-    parts: dict[str, list[Array]] = {"positions": [], "precisions": [], "warmup": [], "energy": []}
+    committed: list[list[Block]] = []
     for batch in range(store.n_batches):
         blocks = [block(store, batch, 1, 2, "warmup", 0)]
         for first in range(0, n_draws, 4):
             blocks.append(block(store, batch, 3 + first, min(4, n_draws - first), "posterior", first))
-        for parts_of_batch in blocks:
-            store.commit(batch, parts_of_batch)
+        for one in blocks:
+            store.commit(batch, one)
         if is_gathered:
             store.gather(batch, everything=True)
-        parts["warmup"].append(blocks[0].positions)
-        parts["positions"].append(
-            np.concatenate([parts_of_batch.positions for parts_of_batch in blocks[1:]], axis=1)
-        )
-        parts["precisions"].append(
-            np.concatenate([parts_of_batch.precisions for parts_of_batch in blocks[1:]], axis=1)
-        )
-        parts["energy"].append(
-            np.concatenate([parts_of_batch.stats["energy"] for parts_of_batch in blocks[1:]], axis=1)
-        )
-    return {name: np.concatenate(parts_of_batch) for name, parts_of_batch in parts.items()}
+        committed.append(blocks)
+
+    def joined(read: Callable[[Block], Array]) -> Array:
+        of_batches = [np.concatenate(list(map(read, blocks[1:])), axis=1) for blocks in committed]
+        return np.concatenate(of_batches)
+
+    return {
+        "positions": joined(lambda one: one.positions),
+        "precisions": joined(lambda one: one.precisions),
+        "energy": joined(lambda one: one.stats["energy"]),
+        "warmup": np.concatenate([blocks[0].positions for blocks in committed]),
+    }
 
 
 @pytest.mark.parametrize("is_gathered", [True, False])
@@ -294,13 +296,6 @@ def test_a_block_out_of_place_is_refused(tmp_path: Path, arguments: Any, message
         store.commit(1, block(store, 0, 1, 2, "warmup", 0))
 
 
-def test_create_refuses_a_path_that_exists(tmp_path: Path) -> None:
-    (tmp_path / "run.zarr").mkdir()
-    with pytest.raises(StoreExistsError, match="already exists"):
-        make(tmp_path / "run.zarr")
-    assert list(tmp_path.rglob("*")) == [tmp_path / "run.zarr"]
-
-
 def test_stores_of_the_same_run_are_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a.zarr", "b.zarr"):
         fill(make(tmp_path / name))
@@ -321,8 +316,6 @@ def test_exact_draws_need_no_state_and_no_statistics(tmp_path: Path) -> None:
         kind="exact",
         n_draws=6,
         chains=1,
-        chains_per_batch=1,
-        draws_per_block=4,
     )
     positions = normal(3, (1, 4, store.parameter_layout.n_parameters)).astype(np.float32)
     store.commit(
@@ -390,29 +383,29 @@ def test_the_datatree_holds_the_committed_draws_alone(tmp_path: Path) -> None:
     assert not tree["posterior"]["ih0"].attrs
 
 
-def test_arviz_takes_a_store_without_conversion(tmp_path: Path) -> None:
+@pytest.fixture
+def trees(tmp_path: Path) -> list[Any]:
+    """A store as its own datatree, and as xarray opens it."""
     import xarray as xr
-    from arviz_stats.base import array_stats
 
     fill(make(tmp_path / "run.zarr"))
-    for tree in (
-        Store.open(tmp_path / "run.zarr").datatree(),
-        xr.open_datatree(tmp_path / "run.zarr", engine="zarr", consolidated=False),
-    ):
+    opened = xr.open_datatree(tmp_path / "run.zarr", engine="zarr", consolidated=False)
+    return [Store.open(tmp_path / "run.zarr").datatree(), opened]
+
+
+def test_arviz_takes_a_store_without_conversion(trees: list[Any]) -> None:
+    from arviz_stats.base import array_stats
+
+    for tree in trees:
         values = tree["posterior"]["sigma_ih0_unit"].values
         assert np.isfinite(array_stats.ess(values, chain_axis=0, draw_axis=1)).all()
 
 
-def test_arviz_s_summary_takes_a_store_without_conversion(tmp_path: Path) -> None:
+def test_arviz_s_summary_takes_a_store_without_conversion(trees: list[Any]) -> None:
     pytest.importorskip("arviz_base", reason="summary comes with ArviZ as a whole")
     import arviz_stats
-    import xarray as xr
 
-    fill(make(tmp_path / "run.zarr"))
-    for tree in (
-        Store.open(tmp_path / "run.zarr").datatree(),
-        xr.open_datatree(tmp_path / "run.zarr", engine="zarr", consolidated=False),
-    ):
+    for tree in trees:
         table = arviz_stats.summary(tree, var_names=["sigma_ih0_unit", "bo"])
         assert {"sigma_ih0_unit[x one]", "sigma_ih0_unit[é]", "bo[y]", "bo[z]"} == set(table.index)
 

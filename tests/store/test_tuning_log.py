@@ -146,7 +146,7 @@ def test_a_run_finds_settings_and_keeps_them(undisturbed: Path) -> None:
         assert tuned.steps == operation.steps or operation.steps == "auto"
     assert store.tuning.at(8).settings == settings == store.tuning.at(13).settings
     assert not store.tuning.at(8).is_measured and store.tuning.at(7).is_measured
-    measured = store.tuning.read(4).measured[Hybrid(steps="auto", stepsize="auto")]
+    measured = store.tuning.read(4)[Hybrid(steps="auto", stepsize="auto")].measured
     assert measured.trajectories == 3  # one trajectory of each chain
 
 
@@ -160,7 +160,7 @@ def test_scales_are_found_recorded_and_kept_wherever_a_run_stopped(
         {"iterations": 3, "operations": scaled},
     ]
     store = run(in_memory(tuned_spec(tmp_path, phase=phases)))
-    scales = [next(iter(store.tuning.read(number).settings.values())).scales for number in range(8)]
+    scales = [next(iter(store.tuning.read(number).values())).settings.scales for number in range(8)]
     assert scales[0] == () != scales[1] != scales[3]  # after a quarter and half of the rounds
     assert scales[1:] == [scales[1]] * 2 + [scales[3]] * 5
     assert min(scales[3]) == 1 < max(scales[3]) <= 16
@@ -223,7 +223,7 @@ def test_kept_iterations_run_with_the_frozen_settings(
         updates=sampler.posterior.updates,
         advance=sampler.advance,
     )
-    before, block = store.commits.all(0)[-2:]
+    before, block = store.commits.records(0)[-2:]
     streams = sampler._streams(0)
     now = store.commits.state_after(before)
     assert now is not None
@@ -249,8 +249,7 @@ def test_draws_and_settings_do_not_depend_on_where_a_run_stopped(
 
 
 def settings_of(store: Store) -> list[Any]:
-    records = [store.tuning.read(number) for number in range(N_ROUNDS)]
-    return [(dict(record.measured), dict(record.settings)) for record in records]
+    return [store.tuning.read(number) for number in range(N_ROUNDS)]
 
 
 @pytest.mark.parametrize(
@@ -411,51 +410,40 @@ def test_a_record_of_another_store_is_found(tmp_path: Path, undisturbed: Path) -
     assert "another store" in problems[0].what
 
 
+def kept(operation: dict[str, Any], *, keep: bool = True) -> list[dict[str, Any]]:
+    return [{"iterations": 5, "keep": keep, "operations": [operation]}]
+
+
 @pytest.mark.parametrize(
     ("phases", "key"),
     [
-        ([{"iterations": 5, "operations": [AUTO]}], r"phase\[0\].operations\[0\].steps"),
+        (kept(AUTO), r"phase\[0\].operations\[0\].steps"),
         (
-            [
-                {"iterations": 5, "keep": False, "operations": [{**AUTO, "partitions": 2}]},
-                {"iterations": 5, "operations": [AUTO]},
-            ],
+            kept({**AUTO, "partitions": 2}, keep=False) + kept(AUTO),
             r'phase\[1\].operations\[0\].steps: got "auto", which is tuned only before the first phase',
         ),
         (
-            [
-                {"iterations": 5, "operations": [{"op": "heatbath"}]},
-                {"iterations": 5, "keep": False, "operations": [{**AUTO, "steps": 4}]},
-                {"iterations": 5, "operations": [{"op": "heatbath"}]},
-            ],
+            kept({"op": "heatbath"}) + kept({**AUTO, "steps": 4}, keep=False) + kept({"op": "heatbath"}),
             r"phase\[1\].operations\[0\].stepsize",
         ),
+        (kept({**AUTO, "window": 2}), r"operations\[0\].window: must be 1 with"),
+        (kept({**AUTO, "jump": 2}), r"operations\[0\].jump: must be 1 with"),
         (
-            [{"iterations": 5, "operations": [{**AUTO, "window": 2}]}],
-            r"operations\[0\].window: must be 1 with",
-        ),
-        ([{"iterations": 5, "operations": [{**AUTO, "jump": 2}]}], r"operations\[0\].jump: must be 1 with"),
-        (
-            [{"iterations": 5, "operations": [{**AUTO, "stepsize": 0.3, "scaling": "auto"}]}],
+            kept({**AUTO, "stepsize": 0.3, "scaling": "auto"}),
             r'operations\[0\].scaling: "auto" needs stepsize = "auto", got stepsize 0.3',
         ),
-        ([{"iterations": 5, "operations": [{**AUTO, "scaling": "yes"}]}], 'scaling: must be "auto", with'),
-        ([{"iterations": 5, "operations": [{**AUTO, "steps": "autos"}]}], r'or "auto" in hybrid'),
-        ([{"iterations": 5, "operations": [{**AUTO, "stepsize": "a"}]}], r'or "auto" in hybrid'),
-        ([{"iterations": 5, "operations": [{**AUTO, "op": "dynamic"}]}], "steps: must be a whole number"),
+        (kept({**AUTO, "scaling": "yes"}), 'scaling: must be "auto", with'),
+        (kept({**AUTO, "steps": "autos"}), r'or "auto" in hybrid'),
+        (kept({**AUTO, "stepsize": "a"}), r'or "auto" in hybrid'),
+        (kept({**AUTO, "op": "dynamic"}), "steps: must be a whole number"),
         (
-            [
+            kept(
                 {
-                    "iterations": 5,
-                    "operations": [
-                        {
-                            "op": "tempered-transition",
-                            "inverse_temperatures": [1, 0.5],
-                            "operations": [{"op": "heatbath"}, AUTO],
-                        }
-                    ],
+                    "op": "tempered-transition",
+                    "inverse_temperatures": [1, 0.5],
+                    "operations": [{"op": "heatbath"}, AUTO],
                 }
-            ],
+            ),
             'must have steps and stepsizes as numbers, got "auto" in hybrid',
         ),
     ],
@@ -487,7 +475,7 @@ def test_stores_without_automatic_settings_have_no_records_of_them(tmp_path: Pat
 def test_a_round_of_many_batches_takes_one_listing(tmp_path: Path) -> None:
     spec = tuned_spec(tmp_path, chains=6, chains_per_batch=1)
     bucket = MemoryBucket()
-    store = Store.for_run(PLACE, spec, read_dataset(spec), kernel="plain NumPy", fs=storage(bucket))
+    store = Store.create(PLACE, spec, read_dataset(spec), kernel="plain NumPy", fs=storage(bucket))
     run(store)
     expected = [store.fs.read(store.tuning.file(number)) for number in range(2)]
     listings: list[str] = []

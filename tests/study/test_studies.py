@@ -143,7 +143,7 @@ def test_an_interrupted_study_goes_on_to_the_same_decisions(
     shutil.copy(source / "study.json", tmp_path / "study")
     study = Study(tmp_path / "study", complete.plan)
     first = Member(0, 1)
-    Store.for_run(
+    Store.create(
         study.members.place(first),
         complete.members.spec(first).with_iterations(5),
         complete.members.with_cases().data,

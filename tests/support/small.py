@@ -81,7 +81,7 @@ def small_spec(folder: Path, **replaced: Any) -> RunSpec:
 
 
 def make_store(path: str | Place, spec: RunSpec, *, fs: FileSystem | None = None) -> Store:
-    return Store.for_run(path, spec, read_dataset(spec), kernel=kernel_name(spec), fs=fs)
+    return Store.create(path, spec, read_dataset(spec), kernel=kernel_name(spec), fs=fs)
 
 
 def contents(path: str | Place) -> dict[str, Array]:

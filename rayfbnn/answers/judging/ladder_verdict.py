@@ -364,7 +364,7 @@ def _why_not_comparable(
     if len(every) < len(runs):
         return "not all of them have ladders, so that log Z of the phases is not known", ()
     # The noise precisions of the targets relative to each other, which all levels share.
-    multipliers = [run.store.tuning.latest_ladder_rounds()[-1].settings.multipliers for run in runs]
+    multipliers = [run.store.tuning.ladder_rounds()[-1].settings.multipliers for run in runs]
     starts = [(_held_at_start(one), ratios) for one, ratios in zip(every, multipliers, strict=True)]
     if len(set(starts)) == 1:
         return "", ()

@@ -94,8 +94,12 @@ class ObjectStorage:
     def check_folders(self, places: Iterable[Place]) -> None:
         """Do nothing: keys lead nowhere else."""
 
-    def check_files(self, places: Iterable[Place]) -> None:
-        """Do nothing: keys lead nowhere else."""
+    check_files = check_folders
+
+    def mkdir(self, place: Place) -> None:
+        """Do nothing: a bucket has no folders, and an object is durable once its put is answered."""
+
+    fsync_dir = mkdir
 
     def listdir(self, place: Place) -> list[str]:
         with _translated("list", place):
@@ -201,12 +205,6 @@ class ObjectStorage:
         except Changed:
             if self._bucket.exists(_key(place)):  # otherwise only the answer was lost
                 raise StoreBusyError(f"{place}: another process has replaced it") from None
-
-    def mkdir(self, place: Place) -> None:
-        """Do nothing, because a bucket has no folders."""
-
-    def fsync_dir(self, place: Place) -> None:
-        """Do nothing: an object is durable once its put is answered."""
 
     def sweep(self, place: Place, *, below: Place) -> int:
         """Do nothing and return 0: a put never leaves half an object."""

@@ -173,7 +173,7 @@ def test_64_ladders_are_one_batch(tmp_path: Path, support: Any) -> None:
         for _ in run_rounds(store, executor, last=46):
             pass
     record = store.commits.last(0)
-    assert record is not None and len(record.tuning[0]["measured"]["measure"]) == 64
+    assert record is not None and len(record.tuning[0].measured.measure) == 64
     state = store.commits.named_state_after(record)
     assert state["position"].shape[:2] == (64, 3) and np.isfinite(state["position"]).all()
     assert len(np.unique(state["position"], axis=0)) == 64

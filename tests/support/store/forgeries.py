@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
-from pydantic import BaseModel
 
 from rayfbnn.errors import ConfigError, StoreCorruptError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store import documents
 from rayfbnn.store.documents import Document, as_document
 from rayfbnn.store.payload import joined
-from rayfbnn.store.records import SEAL, seal_of
+from rayfbnn.store.records import SEAL, Record, seal_of
+from rayfbnn.store.root import RootDocument
+from rayfbnn.store.tuning_log import TuningDocument
 from rayfbnn.study import sealed as of_studies
 from tests.support.store.forging import chain_again, document, sealed
 from tests.support.store.hostile import parts, put
@@ -57,14 +60,14 @@ _ANY: list[tuple[str, Any]] = [
 
 
 _KINDS: dict[str, type[Document]] = {  # the files of stores and studies with records, and their types
-    "zarr.json": documents.RootDocument,
+    "zarr.json": RootDocument,
     "commits/extension*.json": documents.ExtensionDocument,
-    "commits/tuning/*.json": documents.TuningDocument,
+    "commits/tuning/*.json": TuningDocument,
     "commits/verdicts/*.json": documents.VerdictDocument,
     "commits/holder.json": documents.HolderDocument,
     "commits/batch*/head.json": documents.HeadDocument,
-    "commits/batch*/*.block": documents.RecordDocument,
-    "commits/batch*/*.segment": documents.RecordDocument,
+    "commits/batch*/*.block": Record,
+    "commits/batch*/*.segment": Record,
     "study.json": of_studies.PlanDocument,
     "looks/*.json": of_studies.LookDocument,
     "additions/*.json": of_studies.AdditionDocument,
@@ -134,7 +137,7 @@ class Forgery:
         """Return True if the forged record and its configuration are right by themselves."""
         content = self._forged(read(root / self.field.file)[0])
         try:
-            as_document(_model_of(self.field.file), content, "", "")
+            _typed(self.field.file, content)
             for keys in _configurations(content):
                 RunSpec.from_dict(keys)
         except (StoreCorruptError, ConfigError):
@@ -184,9 +187,17 @@ def again(root: Path) -> None:
             record.write_bytes(sealed(document(record) | {"study": identity}))
 
 
-def _model_of(name: str) -> type[Document]:
-    """Return the type of the record in a file of a store or study."""
-    return next(model for pattern, model in _KINDS.items() if fnmatch(name, pattern))
+def _typed(name: str, content: dict[str, Any]) -> Document:
+    """Return the content of a file of a store or study as its type of record."""
+    model = next(model for pattern, model in _KINDS.items() if fnmatch(name, pattern))
+    return as_document(model, json.dumps(content).encode(), "", "")
+
+
+def _names(kind: Any) -> list[str]:
+    """Return the fields of a type of record, or of a part of one, apart from the seal; [] for other types."""
+    if isinstance(kind, type) and issubclass(kind, Document):
+        return [name for name in kind.model_fields if name not in ("seal", "digest")]
+    return [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
 def records(root: Path) -> Iterator[tuple[str, Document]]:
@@ -194,7 +205,7 @@ def records(root: Path) -> Iterator[tuple[str, Document]]:
     for file in sorted(root.rglob("*")):
         name = file.relative_to(root).as_posix()
         if any(fnmatch(name, pattern) for pattern in _KINDS):
-            yield name, _model_of(name).model_validate(read(file)[0])
+            yield name, _typed(name, read(file)[0])
 
 
 def fields(root: Path) -> Iterator[Field]:
@@ -214,16 +225,16 @@ def _paths(
     record: Any, content: Any, path: tuple[Any, ...], of: str
 ) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield the path of each field, with its name: a record and its field, or keys below it."""
-    if isinstance(record, BaseModel):  # fields that are left out have a default
-        for name in sorted(type(record).model_fields.keys() - content.keys() - {"seal"}):
-            yield (*path, name), f"{type(record).__name__}.{name}"
+    names = _names(type(record))
+    for name in sorted(set(names) - content.keys()) if names else ():  # those left out have a default
+        yield (*path, name), f"{type(record).__name__}.{name}"
     if isinstance(content, dict):
         is_of_configuration = {"spec", "keys"} & set(of.split("."))
         is_free = isinstance(record, dict) and not is_of_configuration  # any names, of the same meaning
         for key, value in [*content.items()][: 1 if is_free else None]:
             if key == SEAL:
                 continue
-            if isinstance(record, BaseModel):
+            if names:
                 inner, name = getattr(record, key), f"{type(record).__name__}.{key}"
             else:
                 inner, name = record[key], f"{of}.{'*' if is_free else key}"
@@ -239,12 +250,12 @@ def _paths(
 
 def kinds_in(record: Any) -> set[str]:
     """Return the names of all types of records in a record."""
-    if isinstance(record, Document):
-        inner = (kinds_in(getattr(record, name)) for name in type(record).model_fields)
+    if names := _names(type(record)):
+        inner = (kinds_in(getattr(record, name)) for name in names)
         return {type(record).__name__}.union(*inner)
     if isinstance(record, dict):
         return set().union(*map(kinds_in, record.values()))
-    return set().union(*map(kinds_in, record)) if isinstance(record, list) else set()
+    return set().union(*map(kinds_in, record)) if isinstance(record, list | tuple) else set()
 
 
 def _configurations(content: dict[str, Any]) -> list[dict[str, Any]]:
@@ -261,8 +272,14 @@ def all_kinds() -> dict[str, list[str]]:
             yield one
             yield from below(one)
 
+    def parts(annotation: Any) -> Iterator[Any]:
+        if names := _names(annotation):
+            yield annotation
+        for one in get_type_hints(annotation).values() if names else get_args(annotation):
+            yield from parts(one)
+
     kinds = [model for model in below(Document) if not model.__subclasses__()]
-    return {model.__name__: [name for name in model.model_fields if name != "seal"] for model in kinds}
+    return {kind.__name__: _names(kind) for model in kinds for kind in parts(model)}
 
 
 def forgeries(root: Path, field: Field) -> list[Forgery]:

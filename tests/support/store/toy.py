@@ -56,7 +56,7 @@ def toy_data() -> Dataset:
 def create(fs: Storage, path: Place = PATH, spec: RunSpec | None = None) -> Store:
     """The store of a toy run, with chunks of three draws and of three cases."""
     spec = toy_spec() if spec is None else spec
-    return Store.for_run(
+    return Store.create(
         path,
         spec,
         toy_data(),
@@ -76,9 +76,6 @@ def create_with_draws(fs: Storage, path: Place) -> None:
         kernel="plain NumPy",
         n_draws=5,
         n_warmup_draws=2,
-        chains=2,
-        chains_per_batch=2,
-        draws_per_block=3,
         draws_per_chunk=3,
         cases_per_chunk=3,
         blocks=_all_blocks(),
