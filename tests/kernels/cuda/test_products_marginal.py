@@ -29,6 +29,7 @@ from rayfbnn.streams import Purpose
 from tests.support import problems
 from tests.support.joint import PROBLEMS, stays_exact
 from tests.support.kernels.marginals import (
+    CASES,
     JOINT,
     NOT_COVERED,
     TOLERANCES,
@@ -64,29 +65,11 @@ def advance_of(
     return advance  # type: ignore[no-any-return]
 
 
-# Together the cases have one system and several, noise that is the same in all cases or not, missing targets,
-# precisions that move, integrated precisions of hidden groups, factors a, offsets of units and inputs,
-# connections that leave out inputs, no hidden layer, nothing but biases, and improper priors.
-CASES = [
-    ("common precisions", "gaussian", BOTH, "float32", False),
-    ("common precisions", "gaussian by target", BOTH, "float64", True),
-    ("every level", "gaussian", OUTPUTS, "float64", False),
-    ("t output weights", "t by target", BOTH, "float32", False),
-    ("one output", "gaussian", OUTPUTS, "float64", True),
-    ("no biases", "t", BOTH, "float64", False),
-    ("no hidden layer", "gaussian by target", BOTH, "float64", False),
-    ("biases alone feed the outputs", "gaussian", BOTH, "float64", True),
-    ("adjustments", "gaussian", BOTH, "float64", False),
-    ("vague", "gaussian", BOTH, "float64", False),
-    ("common precisions", "binary", BOTH, "float32", False),
-    ("common precisions", "gaussian", PRECISIONS, "float32", False),
-    ("adjustments", "t by target", PRECISIONS, "float64", True),
-    ("common precisions", "binary", PRECISIONS, "float64", False),
-]
+PRIMAL = [case[1:] for case in CASES if case[0] == "primal"]
 
 
 @pytest.mark.parametrize("tile_bytes", [A_CHAIN, SOME_CHAINS])
-@pytest.mark.parametrize("name, model, over, dtype, is_missing", CASES)
+@pytest.mark.parametrize("name, model, over, dtype, is_missing", PRIMAL)
 def test_a_trajectory_is_that_of_the_array_code(
     name: str, model: str, over: tuple[str, ...], dtype: str, is_missing: bool, tile_bytes: int
 ) -> None:

@@ -18,6 +18,7 @@ from tests.support.joint import PROBLEMS
 from tests.support.kernels.networks import assert_end_is_a_start, chains_of, end_of
 from tests.support.model.marginals import (
     BOTH,
+    OUTPUTS,
     PRECISIONS,
     coordinates,
 )
@@ -56,6 +57,36 @@ JOINT["dual"] = replace(JOINT["t"], hidden=(LayerSpec(8, "tanh"),))  # 11 featur
 
 
 TOLERANCES = {"float64": 1e-11, "float32": 3e-5}
+
+# Several tiles of cases, the last one partly filled. Together the cases have one system and several, noise
+# that is the same in all cases or not, missing targets, precisions that move, integrated precisions of hidden
+# groups, factors a, offsets of the inputs, no hidden layer, nothing but biases, and improper priors.
+CASES = [
+    ("primal", "common precisions", "gaussian", BOTH, "float32", False),
+    ("primal", "common precisions", "gaussian by target", BOTH, "float64", False),
+    ("primal", "common precisions", "gaussian by target", BOTH, "float64", True),
+    ("primal", "common precisions", "gaussian", BOTH, "float32", True),
+    ("primal", "every level", "gaussian", OUTPUTS, "float64", False),
+    ("primal", "common precisions", "t", BOTH, "float64", True),
+    ("primal", "every level", "gaussian", BOTH, "float64", False),
+    ("primal", "t output weights", "t by target", BOTH, "float32", False),
+    ("primal", "one output", "gaussian", OUTPUTS, "float64", True),
+    ("primal", "no biases", "t", BOTH, "float64", False),
+    ("primal", "no hidden layer", "gaussian by target", BOTH, "float64", False),
+    ("primal", "biases alone feed the outputs", "gaussian", BOTH, "float64", True),
+    ("primal", "adjustments", "gaussian", BOTH, "float64", False),
+    ("primal", "vague", "gaussian", BOTH, "float64", False),
+    ("primal", "common precisions", "gaussian", PRECISIONS, "float32", False),
+    ("primal", "adjustments", "t by target", PRECISIONS, "float64", True),
+    ("primal", "common precisions", "binary", BOTH, "float32", False),
+    ("primal", "common precisions", "binary", PRECISIONS, "float64", False),
+    ("dual", "common precisions", "gaussian", BOTH, "float32", True),
+    ("dual", "common precisions", "gaussian by target", BOTH, "float64", False),
+    ("dual", "adjustments", "t by target", OUTPUTS, "float32", True),
+    ("dual", "every level", "t", BOTH, "float64", True),
+    ("dual", "t output weights", "gaussian", OUTPUTS, "float32", False),
+    ("dual", "one output", "binary", BOTH, "float64", False),
+]
 
 
 def worst_error(density: Any, start: Trajectory, advance: Advance, **options: Any) -> float:
