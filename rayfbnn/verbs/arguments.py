@@ -111,14 +111,21 @@ def draws_for_predictions(
     return with_members(chosen(run, skip=skip, last=last, chains=chains))
 
 
-def draws_weighed(run: Draws) -> Draws:
-    """Return a run whose ladders count by their evidence if phases remain, with a warning that names them."""
+def draws_weighed(runs: list[Draws], *, beside: str = "") -> list[Draws]:
+    """Return runs whose ladders count by their evidence if phases remain, with a warning that names them.
+
+    The result is the same list if all ladders count alike.
+
+    beside  the end of the warning if they do not
+    """
     from rayfbnn.answers.predict import weighed_by_evidence
 
-    (weighed,), sentence = weighed_by_evidence([run])
+    weighed, sentence = weighed_by_evidence(runs)
+    is_equal = all(one is other for one, other in zip(weighed, runs, strict=False))
     if sentence:
-        _log.warning("%s: %s", as_typed(run.path), sentence)
-    return weighed
+        paths = ", ".join(at_most_ten(as_typed(run.path) for run in runs))
+        _log.warning("%s: %s%s", paths, sentence, "" if is_equal else beside)
+    return runs if is_equal else weighed
 
 
 def warn_of_equal_weights(run: Draws) -> None:
@@ -262,6 +269,12 @@ def check_folder(path: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"{path}: the folder {folder} cannot be written to; give another path")
     check_takes_files(path.absolute())
+
+
+def input_files(store: Store, data: Source | None = None) -> list[Path]:
+    """Return the files that a verb must not overwrite: the file of the training cases, and `data`."""
+    train = store.spec.train_path
+    return ([] if train is None else [train]) + ([Path(data)] if isinstance(data, str | Path) else [])
 
 
 def check_output(path: Path, *, inputs: Sequence[Path]) -> None:

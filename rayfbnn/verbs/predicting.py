@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from rayfbnn.data import Source, read_cases
-from rayfbnn.errors import ConfigError, at_most_ten
+from rayfbnn.errors import ConfigError
 from rayfbnn.output.whole_file import whole_file, without_formulas
 from rayfbnn.store.storage.places import as_typed
-from rayfbnn.store.store import Store
 from rayfbnn.verbs.arguments import (
     check_folder,
     check_output,
@@ -24,6 +23,7 @@ from rayfbnn.verbs.arguments import (
     chosen_draws,
     draws_for_predictions,
     draws_weighed,
+    input_files,
     output_path,
     reducing,
     stores_given,
@@ -117,6 +117,7 @@ def predict(
         distributions describe them. An earlier phase has no verdicts.
     """
     from rayfbnn.answers.judging.fit import verdict_on_fit_at
+    from rayfbnn.answers.judging.ladder_verdict import BESIDE
     from rayfbnn.answers.predict import UsedDraws, first_infinity, predict_from_draws, verdict_on_predictions
     from rayfbnn.draws.subsets import check_given_once
     from rayfbnn.run.progress import show_share
@@ -130,7 +131,7 @@ def predict(
     inputs, targets = read_cases(data, stores[0].spec.for_new_cases(set), stores[0].data)
     of_store = draws_for_predictions if len(stores) == 1 else chosen_draws
     runs = [of_store(store, skip, last, chains) for store in stores]
-    weighed_runs = _weighed(runs)
+    weighed_runs = draws_weighed(runs, beside=BESIDE)
     used = _some_draws(weighed_runs, draws, max_mcse)
     advice = "" if used is not weighed_runs else "max_mcse = 0.01 takes only as many draws as are needed"
     with reducing(workers, address, device) as executor, show_share("predict", advice=advice) as on_progress:
@@ -169,20 +170,6 @@ def predict(
             _log.warning("%s: row %d: %s is infinite", out, place[0] + 1, place[1])
         write_table(prediction.table, Path(out))
     return prediction
-
-
-def _weighed(runs: list[Draws]) -> list[Draws]:
-    """Return runs whose ladders are weighed by their evidence, with a warning; the same list if none are."""
-    from rayfbnn.answers.predict import weighed_by_evidence
-
-    weighed, sentence = weighed_by_evidence(runs)
-    is_equal = all(one is other for one, other in zip(weighed, runs, strict=False))
-    if sentence:
-        from rayfbnn.answers.judging.ladder_verdict import BESIDE
-
-        paths = ", ".join(at_most_ten(as_typed(run.path) for run in runs))
-        _log.warning("%s: %s%s", paths, sentence, "" if is_equal else BESIDE)
-    return runs if is_equal else weighed
 
 
 def _warn(prediction: Prediction, run: Draws) -> None:
@@ -310,7 +297,7 @@ def loo(
     for name in ("arviz_base", "xarray_einstats"):
         if find_spec(name) is None:
             raise ConfigError(f'loo: {name} is not installed; pip install "rayfbnn[loo]"')
-    runs = {str(store.path): draws_weighed(chosen_draws(store, skip, last, chains)) for store in stores}
+    runs = {str(store.path): draws_weighed([chosen_draws(store, skip, last, chains)])[0] for store in stores}
     for run in runs.values():
         check_draws(run)
     check_same_targets(list(runs.values()))
@@ -351,12 +338,6 @@ def _write_left_out(left_out: dict[str, LeftOut], path: Path) -> None:
         for name, table in tables.items():
             table.insert(0, "store", name)
     write_table(pd.concat(tables.values(), ignore_index=True), path)
-
-
-def input_files(store: Store, data: Source | None = None) -> list[Path]:
-    """Return the files that a verb must not overwrite: the file of the training cases, and `data`."""
-    train = store.spec.train_path
-    return ([] if train is None else [train]) + ([Path(data)] if isinstance(data, str | Path) else [])
 
 
 def check_table_path(path: Path, inputs: list[Path]) -> None:

@@ -24,10 +24,11 @@ from rayfbnn.verbs.arguments import (
     chosen_draws,
     draws_for_predictions,
     draws_weighed,
+    input_files,
     output_path,
 )
 from rayfbnn.verbs.checking import diagnose
-from rayfbnn.verbs.predicting import input_files, predict
+from rayfbnn.verbs.predicting import predict
 
 if TYPE_CHECKING:
     from rayfbnn.answers.diagnostics import Diagnosis
@@ -97,8 +98,7 @@ def report(
     check_folder(out)
     check_installed()
     stores = [Store.open(place) for place in places]
-    trained = [file for store in stores if (file := store.spec.train_path) is not None]
-    check_output(out, inputs=trained + ([Path(data)] if isinstance(data, str | Path) else []))
+    check_output(out, inputs=[file for store in stores for file in input_files(store, data)])
     every_case = [_cases(store, data) for store in stores]
     every_run = [draws_for_predictions(store, skip, last, chains) for store in stores]
 
@@ -220,7 +220,7 @@ def _pictures(
     from rayfbnn.pictures import along_input, chains, predicted, sampling
     from rayfbnn.pictures.figures import arrange
 
-    pictures, weighed = [], draws_weighed(run)
+    pictures, (weighed,) = [], draws_weighed([run])
     if isinstance(diagnosis, Diagnosis):
         pictures += [
             chains.traces_and_ranks(run, folder / "traces.png"),

@@ -20,6 +20,7 @@ from rayfbnn.verbs.arguments import (
     chosen_draws,
     draws_for_predictions,
     draws_weighed,
+    input_files,
     output_path,
     warn_of_equal_weights,
 )
@@ -82,7 +83,7 @@ def load(
     store = Store.open(path)
     spec = store.spec.for_new_cases(set)
     every = draws_for_predictions(store, skip, last, chains)
-    run = draws_weighed(every)
+    (run,) = draws_weighed([every])
     if run.early_phase is not None or run is not every:
         max_mcse = 0  # only draws of the posterior have a Monte Carlo error, and not across phases of ladders
     return Predictor(run, _thinning(run, draws, max_mcse), max_memory=max_memory, spec=spec)
@@ -151,11 +152,11 @@ def export(
     check_choice(skip, last, chains)
     _check_export(out, variables=variables, groups=groups)
     store = Store.open(path)
-    check_output(out, inputs=[] if store.spec.train_path is None else [store.spec.train_path])
+    check_output(out, inputs=input_files(store))
     with show_share("export") as on_progress:
         if out.suffix == _MODEL:
             every = chosen_draws(store, skip, last, chains)
-            run = draws_weighed(every)
+            (run,) = draws_weighed([every])
             if max_mcse is None and run is not every:
                 max_mcse = 0  # the Monte Carlo error of weighed phases cannot be estimated
             thinning = _thinning(run, draws, _MAX_MCSE if max_mcse is None else max_mcse)
