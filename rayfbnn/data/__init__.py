@@ -12,12 +12,11 @@ if TYPE_CHECKING:
     from rayfbnn.data.training import read_cases as read_cases
     from rayfbnn.data.training import read_dataset as read_dataset
     from rayfbnn.data.training import read_training as read_training
-    from rayfbnn.data.training import read_training_file as read_training_file
 else:
     _NAMES = {
         "dataset": ["Dataset", "first_difference", "make_dataset"],
         "frames": ["Source", "is_path"],
-        "training": ["read_cases", "read_dataset", "read_training", "read_training_file"],
+        "training": ["read_cases", "read_dataset", "read_training"],
     }
     _FILES = {name: f"rayfbnn.data.{file}" for file, names in _NAMES.items() for name in names}
 

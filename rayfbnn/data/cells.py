@@ -63,13 +63,8 @@ class Cells:
     @staticmethod
     def from_table(table: Table, name: str) -> Cells:
         """Return the cells of the named column; raise DataError if there is none, or more than one."""
-        if name not in table.read:
-            table.read[name] = Cells._read(table, name)
-        cells: Cells = table.read[name]
-        return cells
-
-    @staticmethod
-    def _read(table: Table, name: str) -> Cells:
+        if name in table.read:
+            return table.read[name]
         values = table.column(name)
         if table.csv_path is not None and table.keys.decimal == ",":
             values = values.map(_with_decimal_point)
@@ -79,7 +74,7 @@ class Cells:
             numbers = np.array([number(value) for value in values], dtype=np.float64)
         is_mark = _marked(values, numbers, table.keys.missing_marks or ())
         numbers = np.where(np.isfinite(numbers) & ~is_mark, numbers, math.nan)
-        return Cells(table, name, values, numbers, is_mark)
+        return table.read.setdefault(name, Cells(table, name, values, numbers, is_mark))
 
     @cached_property
     def is_number(self) -> Array:
@@ -145,28 +140,21 @@ class Cells:
         Raises DataError for floating-point numbers in which integers may have become equal, and for two texts
         that would be one level because control characters are escaped.
         """
-        rows = list(zip(self._levels, self.is_empty, strict=True))
+        rows = list(zip(self.levels, self.is_empty, strict=True))
         texts = [None if is_empty else level_text(value) for value, is_empty in rows]
-        self._check_escapes(texts)
-        return in_one_spelling(texts)
-
-    def _check_escapes(self, texts: Sequence[str | None]) -> None:
         written: dict[str, str] = {}
-        for value, text in zip(self._levels, texts, strict=True):
-            if text is None or not isinstance(value, str):
-                continue
-            if written.setdefault(text, value.strip()) != value.strip():
+        for (value, _), text in zip(rows, texts, strict=True):
+            is_text = text is not None and isinstance(value, str)
+            if is_text and written.setdefault(text, value.strip()) != value.strip():
                 raise DataError(
                     f"{self.table.source}: column {self.name}: has {short(text)} with a control character and"
                     " with the escape for it; write one of the two otherwise"
                 )
-
-    def level(self, row: int) -> Any:
-        """Return the cell of a row as a level; `row` counts from 0. Raises DataError as `texts` does."""
-        return self._levels[row]
+        return in_one_spelling(texts)
 
     @cached_property
-    def _levels(self) -> list[Any]:
+    def levels(self) -> list[Any]:
+        """The cells as levels. Raises DataError for the floating-point numbers that `texts` refuses."""
         # Pandas would turn a float32 into a Python float with other digits.
         is_short = str(self.values.dtype) in ("float16", "float32")
         values = list(self.values.to_numpy() if is_short else self.values)
@@ -188,17 +176,16 @@ class Cells:
         if len(wrong):
             value = self.values.iloc[int(wrong[0])]
             hint = self._hint(value, wrong, _OR_LEVELS if is_input else "")
+            is_file = self.table.csv_path is not None
+            first = "row 1 is the first below the header" if is_file else "the first row is row 1"
+            texts = dict.fromkeys(str(self.values.iloc[row]).strip() for row in wrong.tolist())
+            are_marks = all(text.lower() in MARKS for text in texts)
             raise ColumnError(
                 f"{self.place(int(wrong[0]))}: not a finite number, got {short(str(value))!r}"
-                f" ({len(wrong)} of {len(self.values)} rows; {self._counting}){hint}",
-                self._marks_among(wrong),
+                f" ({len(wrong)} of {len(self.values)} rows; {first}){hint}",
+                {"missing_marks": list(texts)} if are_marks else {},
             )
         return self.numbers
-
-    def _marks_among(self, wrong: Array) -> dict[str, Any]:
-        """Return the key of [data] that names the marks of missing values, if the wrong cells are such."""
-        texts = dict.fromkeys(str(self.values.iloc[row]).strip() for row in wrong.tolist())
-        return {"missing_marks": list(texts)} if all(text.lower() in MARKS for text in texts) else {}
 
     def _hint(self, value: object, wrong: Array, or_levels: str) -> str:
         """Return advice about a cell that is not a number, as the end of a message.
@@ -215,10 +202,11 @@ class Cells:
         if text == self.name:
             return "; the row repeats the header: delete it"
         others = [str(other).strip() for other in self.values[~self.is_missing]]
-        if (dress := dress_of(text, others)) is not None:
+        if (dressed := dress_of(text, others)) is not None:
+            seen, advice = dressed
             examples = dict.fromkeys(others[row] for row in range(len(others)) if undress(others[row]))
             like = " and ".join(repr(short(one)) for one in list(examples)[1:3])
-            return f"; it {dress.seen}{f', as in {like}' if like else ''}: {dress.advice}{or_levels}"
+            return f"; it {seen}{f', as in {like}' if like else ''}: {advice}{or_levels}"
         if text.lower() in MARKS:
             return f"; leave a cell empty if its value is missing, or set {marks_key([text])}"
         where = ""
@@ -233,17 +221,11 @@ class Cells:
         """Return the source, row and column of a cell, for a message; `row` counts from 0."""
         return f"{self.table.source}: row {row + 1}, column {self.name}"
 
-    @property
-    def _counting(self) -> str:
-        of_file = "row 1 is the first below the header"
-        return "the first row is row 1" if self.table.csv_path is None else of_file
-
 
 def number(value: object) -> float:
     """Return a value as a float, NaN for anything that is not a number written out in full."""
-    if isinstance(value, (bool, np.bool_)):
-        return math.nan
-    if not isinstance(value, (int, float, str, Decimal, np.integer, np.floating)):
+    is_truth = isinstance(value, (bool, np.bool_))
+    if is_truth or not isinstance(value, (int, float, str, Decimal, np.integer, np.floating)):
         return math.nan
     try:
         return read_number(value) if isinstance(value, str) else float(value)

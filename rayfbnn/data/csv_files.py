@@ -12,7 +12,7 @@ import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -281,19 +281,17 @@ def _rows(path: Path, shape: _Shape, n_cells: int | None = None) -> pd.DataFrame
     import pandas as pd
 
     try:
-        with warnings.catch_warnings(), _source(path, shape) as source:
+        with warnings.catch_warnings(), _open_csv(path, shape.skipped) as file:
             warnings.simplefilter("error", pd.errors.ParserWarning)  # raised for rows that are too long
             rows: pd.DataFrame = pd.read_csv(
-                source,
+                file,
                 sep=r"\s+" if shape.separator == " " else shape.separator,
                 header=None,
                 names=None if n_cells is None else list(range(n_cells)),
                 dtype=str,
-                encoding="utf-8-sig",
                 keep_default_na=False,  # "NA" and "" stay text, for quotation in messages
                 skipinitialspace=True,
                 index_col=False,
-                compression="gzip" if is_gzip(path) and source is path else None,
             )
     except pd.errors.ParserError as exc:
         count = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(exc))
@@ -323,15 +321,6 @@ def _without_empty_end(path: Path, shape: _Shape, expected: int, line: int, n_ce
             f" that contains one of the {SEPARATORS.get(shape.separator, 'separators')} into quotation marks"
         )
     raise DataError(f"{path}: {what}")
-
-
-@contextlib.contextmanager
-def _source(path: Path, shape: _Shape) -> Iterator[Path | io.TextIOWrapper]:
-    if not shape.skipped:
-        yield path
-        return
-    with _open_csv(path, shape.skipped) as file:
-        yield file
 
 
 def _names_without_header(path: Path, keys: DataSpec, first: list[str]) -> tuple[list[str], bool]:

@@ -244,6 +244,7 @@ class Dataset:
         The cases are in the units of the file. The error names `source`, row and column.
         """
         advice = "change its unit or standardise" if is_training else "correct it, or leave the row out"
+        limit = math.sqrt(float(np.finfo(dtype).max))  # the energy of a larger value would overflow
         for cases in slices_of_cases(len(inputs), 8 * self.n_inputs):
             with np.errstate(over="ignore"):
                 parts = [(inputs[cases], self.standardized(inputs[cases]), self.input_names)]
@@ -251,7 +252,16 @@ class Dataset:
                     values = targets[cases]
                     parts.append((values, self.target_units.to_network(values), self.target_names))
             for values, standardized, names in parts:
-                _check_range(values, standardized, names, dtype, source, advice, first=cases.start)
+                large = np.argwhere(np.abs(standardized) > limit)
+                if len(large) == 0:
+                    continue
+                row, column = (int(index) for index in large[0])
+                value, number = values[row, column], standardized[row, column]
+                what = f"{value:g}" if value == number else f"{value:g}, {number:g} once standardised,"
+                raise DataError(
+                    f"{source}: row {cases.start + row + 1}, column {names[column]}: {what} is beyond"
+                    f" {limit:.2g}, too large for {dtype} arithmetic; {advice}"
+                )
 
     @cached_property
     def hash(self) -> str:
@@ -369,32 +379,6 @@ def _standardization(
                 " standardise; change the unit"
             )
     return center, scale
-
-
-def _check_range(
-    values: Array,
-    standardized: Array,
-    names: Sequence[str],
-    dtype: str,
-    source: str,
-    advice: str,
-    *,
-    first: int,
-) -> None:
-    """Raise DataError for values with squares that overflow, since every energy would then be infinite.
-
-    first  number of the first of these cases among all cases
-    """
-    limit = math.sqrt(float(np.finfo(dtype).max))
-    is_large = np.abs(standardized) > limit
-    if is_large.any():
-        row, column = (int(index) for index in np.argwhere(is_large)[0])
-        value, number = values[row, column], standardized[row, column]
-        what = f"{value:g}" if value == number else f"{value:g}, {number:g} once standardised,"
-        raise DataError(
-            f"{source}: row {first + row + 1}, column {names[column]}: {what} is beyond {limit:.2g}, too"
-            f" large for {dtype} arithmetic; {advice}"
-        )
 
 
 @lru_cache(maxsize=1)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,15 +31,9 @@ def level_text(value: object) -> str:
     if isinstance(value, (int, np.integer)):
         return str(int(value))
     if isinstance(value, (float, np.floating, Decimal)) and math.isfinite(value):
-        return number_text(value)
+        # The shortest text of a float32 is that of the number it was written as.
+        return str(int(value)) if value == int(value) else repr(float(str(value)))
     return visible_name(str(value).strip())
-
-
-def number_text(value: float | np.floating | Decimal) -> str:
-    """Return the text that identifies a number as a level or label, such as "3" for 3.0."""
-    if value == int(value):
-        return str(int(value))
-    return repr(float(str(value)))  # the shortest text of a float32 is that of the number it was written as
 
 
 def is_ambiguous(value: object) -> bool:
@@ -71,7 +64,7 @@ def in_one_spelling(texts: Sequence[str | None]) -> list[str | None]:
     and stay too.
     """
     distinct = {text for text in texts if text is not None}
-    plain = {text: _plain(text) for text in distinct}
+    plain = {text: text if _LEADING_ZERO.match(text) else plain_number(text) or text for text in distinct}
     if distinct and all(text.lower() in _TRUTH_WORDS for text in distinct):
         plain = {text: _TRUTH_WORDS[text.lower()] for text in distinct}
     if len(set(plain.values())) == len(distinct):
@@ -79,56 +72,37 @@ def in_one_spelling(texts: Sequence[str | None]) -> list[str | None]:
     return [None if text is None else plain[text] for text in texts]
 
 
-def _plain(text: str) -> str:
-    return text if _LEADING_ZERO.match(text) else plain_number(text) or text
-
-
 def order_of_levels(text: str) -> tuple[Decimal, str]:
     """Return the key that sorts levels that are numbers by value."""
     return Decimal(text), text
 
 
-class LevelPlaces:
-    """The places of the levels of a column, found by any spelling of a level.
+def place_finder(levels: Sequence[str]) -> Callable[[object], int | None]:
+    """Return a function that finds the place of a cell's level, counted from 0; None for an unknown level.
 
     A text is first looked up as it is. A number is then looked up by value, so that 3.0 finds "3" and 1234
     finds "01234". If all levels are truth values, or all are 0 or 1, truth values and 0 and 1 find each
     other.
     """
+    found: dict[str, int | None] = {level: place for place, level in enumerate(levels)}
+    by_number = _unambiguous([plain_number(level) for level in levels])
+    truths = [truth_of(level) for level in levels]
+    by_truth = {} if None in truths else _unambiguous(truths)
 
-    def __init__(self, levels: Sequence[str]) -> None:
-        """Take the levels in their order."""
-        self._levels = levels
-        self._found: dict[object, int | None] = {level: place for place, level in enumerate(levels)}
-
-    def of(self, value: object) -> int | None:
-        """Return the place of a cell's level, counted from 0; None for an unknown level."""
+    def place(value: object) -> int | None:
         text = level_text(value)
-        if text not in self._found:
-            self._found[text] = self._by_meaning(text, value)
-        return self._found[text]
+        if text not in found:
+            shortest = repr(float(value)) if isinstance(value, np.floating) else None
+            by_value = by_number.get(plain_number(text), by_number.get(shortest))
+            found[text] = by_truth.get(truth_of(text)) if by_value is None else by_value
+        return found[text]
 
-    def _by_meaning(self, text: str, value: object) -> int | None:
-        number = plain_number(text)
-        if number is not None and number in self._numbers:
-            return self._numbers[number]
-        if isinstance(value, np.floating) and repr(float(value)) in self._numbers:
-            return self._numbers[repr(float(value))]
-        truth = truth_of(text)
-        return None if truth is None else self._truths.get(truth)
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return _unambiguous([plain_number(level) for level in self._levels])
-
-    @cached_property
-    def _truths(self) -> dict[str, int]:
-        truths = [truth_of(level) for level in self._levels]
-        return {} if None in truths else _unambiguous(truths)
+    return place
 
 
-def _unambiguous(texts: Sequence[str | None]) -> dict[str, int]:
-    return {text: place for place, text in enumerate(texts) if text is not None and texts.count(text) == 1}
+def _unambiguous(texts: Sequence[str | None]) -> dict[str | None, int]:
+    counts = Counter(texts)
+    return {text: place for place, text in enumerate(texts) if text is not None and counts[text] == 1}
 
 
 def truth_of(text: str) -> str | None:
@@ -229,8 +203,7 @@ _PLAIN = re.compile(r"\d+\.?\d*|\.\d+")
 _DECIMAL_COMMA = re.compile(r"\d*,\d+")
 
 
-@dataclass(frozen=True)
-class Undressed:
+class Undressed(NamedTuple):
     """A number in dress.
 
     plain  the number in figures, or "" if the text does not say it
@@ -334,18 +307,6 @@ def _figures(number: str, seen: list[str]) -> str:
     return whole.replace(separator, "") + decimals + exponent
 
 
-@dataclass(frozen=True)
-class Dress:
-    """The dress of the numbers of a column, and the advice about it.
-
-    seen    in words, such as "has a percent sign"
-    advice  how to write the numbers instead
-    """
-
-    seen: str
-    advice: str
-
-
 def mostly_dressed(texts: Sequence[str]) -> bool:
     """Return True if texts without a bare number are numbers in dress, but for a few of them.
 
@@ -368,16 +329,16 @@ _ADVICE = {
 }
 
 
-def dress_of(text: str, others: Sequence[str]) -> Dress | None:
-    """Return the dress of a text, and advice that suits all texts of its column; None for any other text.
+def dress_of(text: str, others: Sequence[str]) -> tuple[str, str] | None:
+    """Return the dress of a text in words, such as "has a percent sign", and how to write the number instead.
 
-    others  all texts of the column, bare numbers included
+    The advice suits all texts of the column, `others`, bare numbers included. None for any other text.
     """
     one = undress(text)
     if one is None:
         return None
     if one.seen[0] in _ADVICE:
-        return Dress(f"is {one.seen[0]}", _ADVICE[one.seen[0]])
+        return f"is {one.seen[0]}", _ADVICE[one.seen[0]]
     if "a comma" in one.seen:
         return _comma(text, one, others)
     units = {other.unit for other in map(undress, dict.fromkeys(others)) if other is not None and other.unit}
@@ -389,10 +350,10 @@ def dress_of(text: str, others: Sequence[str]) -> Dress | None:
     elif len({unit.rstrip("s.") for unit in units}) > 1:
         listed = ", ".join(at_most_ten(sorted(units)))
         advice = f"convert all to one unit ({listed} occur) and write the number alone"
-    return Dress(f"has {' and '.join(one.seen)}", advice)
+    return f"has {' and '.join(one.seen)}", advice
 
 
-def _comma(text: str, one: Undressed, others: Sequence[str]) -> Dress:
+def _comma(text: str, one: Undressed, others: Sequence[str]) -> tuple[str, str]:
     """Return the advice about a comma in a number, which may separate thousands or be a decimal comma."""
     bare = [re.sub(r"[^\d.,]", "", other) for other in others]
     with_comma = [number for number in bare if "," in number]
@@ -408,11 +369,10 @@ def _comma(text: str, one: Undressed, others: Sequence[str]) -> Dress:
     without, point = figures.replace(",", ""), figures.replace(".", "").replace(",", ".")
     also = f" and leave out {more}" if more else ""
     if are_decimal:
-        return Dress("has a decimal comma", f"write a decimal point instead of the comma{also} ({point})")
+        return "has a decimal comma", f"write a decimal point instead of the comma{also} ({point})"
     if are_thousands:
-        return Dress("has commas between thousands", f"remove the commas{also} ({without})")
-    return Dress(
-        "has a comma",
+        return "has commas between thousands", f"remove the commas{also} ({without})"
+    return "has a comma", (
         f"if commas separate thousands, remove them{also} ({without}); if they are decimal commas, write"
-        f" decimal points ({point}), or for a CSV file set data.decimal",
+        f" decimal points ({point}), or for a CSV file set data.decimal"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -12,7 +12,7 @@ import numpy as np
 from rayfbnn.arrays import Array
 from rayfbnn.data.cells import MARKS, Cells, marks_key
 from rayfbnn.data.dataset import scaled_inputs
-from rayfbnn.data.dress import LevelPlaces, level_text, order_of_levels, plain_number
+from rayfbnn.data.dress import level_text, order_of_levels, place_finder, plain_number
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.data.keys import DataSpec, TableSpec, is_pattern
 from rayfbnn.data.raw_table import ColumnError, Problems, Table, listed, short, toml_value
@@ -138,10 +138,10 @@ def level_numbers(cells: Cells, levels: Sequence[str], what: str) -> Array:
 
 def places_of(cells: Cells, levels: Sequence[str]) -> Array:
     """Return the places as `level_numbers` does, but -1 for an unknown level."""
-    places = LevelPlaces(levels)
+    place_of = place_finder(levels)
     numbers = np.full(len(cells.values), np.nan)
     for row in np.flatnonzero(~cells.is_empty).tolist():
-        place = places.of(cells.level(row))
+        place = place_of(cells.levels[row])
         numbers[row] = -1 if place is None else place
     return numbers
 
@@ -185,12 +185,18 @@ class Selection:
 
     names        all input columns, in order
     named        the columns that the configuration names in full, not by a pattern or by default
-    categorical  the columns with cells that are always treated as levels
+    categorical  the columns of data.categorical
+    ordered      the columns of data.ordered, with their levels in order
     """
 
     names: tuple[str, ...]
     named: frozenset[str]
     categorical: frozenset[str]
+    ordered: Mapping[str, Sequence[str]]
+
+    def are_levels(self, cells: Cells) -> bool:
+        """Return True for a column of levels, because of its cells or of the configuration."""
+        return cells.name in self.categorical or cells.name in self.ordered or cells.kind == "levels"
 
 
 def select_inputs(table: Table, data: DataSpec) -> Selection:
@@ -224,7 +230,7 @@ def select_inputs(table: Table, data: DataSpec) -> Selection:
                 raise DataError(f"{table.source}: data.{key} names {name}, which is not an input")
     for name in data.ordered or ():
         table.column(name)
-    return Selection(names, frozenset(named), frozenset(categorical))
+    return Selection(names, frozenset(named), frozenset(categorical), data.ordered or {})
 
 
 def _all_matching(table: Table, patterns: Sequence[str], *, key: str) -> set[str]:
@@ -274,13 +280,13 @@ def learn_encoding(table: Table, spec: TableSpec) -> Encoding:
             if (value := _constant_value(cells, spec, selection)) is not None:
                 constant[name] = value
                 continue
-            inputs.append(_learn_column(cells, spec, selection))
+            inputs.append(_learn_column(cells, selection))
             varying.append(cells)
     if not inputs and not problems:
         lines = (f"column {name}: the value is {value} in every row" for name, value in constant.items())
         listed = "; ".join(at_most_ten(lines))
         raise DataError(f"{table.source}: no input varies: {listed}")
-    have_one_unit = _have_one_unit(varying, spec, selection) if inputs else False
+    have_one_unit = _have_one_unit(varying, selection)
     with problems.gathered():
         if (name := spec.data.exposure) is not None:
             log_exposures(table, name)  # a check
@@ -299,7 +305,11 @@ def learn_encoding(table: Table, spec: TableSpec) -> Encoding:
             check_none_missing(list(zip(varying, inputs, strict=True)), is_training=True)
     _check_targets(table, spec, encoding, problems)
     problems.check()
-    _check_names(encoding, table)
+    for place, name in enumerate(encoding.input_names):
+        if name in encoding.input_names[:place]:
+            raise DataError(
+                f'{table.source}: two inputs would be named "{name}"; rename one of their columns'
+            )
     return encoding
 
 
@@ -325,7 +335,7 @@ def _constant_value(cells: Cells, spec: TableSpec, selection: Selection) -> str 
     """
     if cells.kind == "empty":
         return "empty"
-    if _is_levels(cells, spec, selection):
+    if selection.are_levels(cells):
         texts = set(cells.texts)
         return short(str(texts.pop())) if len(texts) == 1 else None
     if cells.name in selection.named and not scaled_inputs(spec.data.standardize):
@@ -334,13 +344,13 @@ def _constant_value(cells: Cells, spec: TableSpec, selection: Selection) -> str 
     return f"{numbers[0]:g}" if cells.is_number.all() and (numbers == numbers[0]).all() else None
 
 
-def _have_one_unit(columns: Sequence[Cells], spec: TableSpec, selection: Selection) -> bool:
+def _have_one_unit(columns: Sequence[Cells], selection: Selection) -> bool:
     """Return True if the columns look like readings in one unit, such as the pixels of a picture.
 
     This requires many columns, all of numbers. Most must have more than two values, and at least half must
     have the minimum and the maximum of the table.
     """
-    if len(columns) < _MANY_READINGS or any(_is_levels(column, spec, selection) for column in columns):
+    if len(columns) < _MANY_READINGS or any(map(selection.are_levels, columns)):
         return False
     limits, n_varied = [], 0
     for column in columns:
@@ -352,34 +362,26 @@ def _have_one_unit(columns: Sequence[Cells], spec: TableSpec, selection: Selecti
     return 2 * limits.count(of_table) >= len(columns) and 2 * n_varied > len(columns)
 
 
-def _is_levels(cells: Cells, spec: TableSpec, selection: Selection) -> bool:
-    is_named = cells.name in selection.categorical or cells.name in (spec.data.ordered or {})
-    return is_named or cells.kind == "levels"
-
-
-def _learn_column(cells: Cells, spec: TableSpec, selection: Selection) -> InputColumn:
-    ordered = spec.data.ordered or {}
-    if not _is_levels(cells, spec, selection):
+def _learn_column(cells: Cells, selection: Selection) -> InputColumn:
+    ordered = selection.ordered
+    if not selection.are_levels(cells):
         n_missing = int(cells.is_missing.sum())
         cells.check_numbers(allowed=cells.is_missing)
         there = cells.numbers[cells.is_number]
         if n_missing and (there == there[0]).all():
             return InputColumn(cells.name, "missing", (), n_missing)
-        return InputColumn(cells.name, "number", (), n_missing, _median(there) if n_missing else None)
+        median = float(np.median(there)) if n_missing else None
+        return InputColumn(cells.name, "number", (), n_missing, median)
     n_missing = int(cells.is_empty.sum())
     if cells.name in ordered or (cells.has_categories and cells.values.cat.ordered):
         levels = ordered.get(cells.name) or tuple(map(level_text, cells.values.cat.categories))
         places = level_numbers(cells, levels, "level")
-        median = _median(places[~np.isnan(places)]) if n_missing else None
+        median = float(np.nanmedian(places)) if n_missing else None
         return InputColumn(cells.name, "ordered", tuple(levels), n_missing, median)
     levels = levels_of(cells, is_input=True)
     if cells.name not in selection.categorical and not cells.has_categories:
         _check_number_of_levels(cells, len(levels))
     return InputColumn(cells.name, "levels", levels, n_missing)
-
-
-def _median(values: np.ndarray) -> float:
-    return float(np.median(values))
 
 
 def _check_number_of_levels(cells: Cells, n_levels: int) -> None:
@@ -391,12 +393,3 @@ def _check_number_of_levels(cells: Cells, n_levels: int) -> None:
             f" ({examples}), too many for an input each; leave it out with data.exclude ="
             f" {toml_value([cells.name])}, or name it in data.categorical if each is meant to be a level"
         )
-
-
-def _check_names(encoding: Encoding, table: Table) -> None:
-    names = encoding.input_names
-    for place, name in enumerate(names):
-        if name in names[:place]:
-            raise DataError(
-                f'{table.source}: two inputs would be named "{name}"; rename one of their columns'
-            )

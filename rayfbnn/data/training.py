@@ -40,20 +40,13 @@ def read_training(spec: AnyTableSpec, data: Source = None) -> tuple[AnyTableSpec
     (`RunSpec.encoding`). Raises DataError with file, row and column, or ConfigError for a key that does not
     fit the data.
     """
-    if data is None and spec.train_path is None:
-        raise ConfigError("data.train: missing; give the file of training cases, or pass data= to the verb")
-    table = _training_table(spec.train_path if data is None else data, spec)
+    table = _training_table(data, spec)
     spec = spec.resolved(learn_encoding(table, spec))
     return spec, _dataset(table, spec)
 
 
-def read_dataset(spec: TableSpec) -> Dataset:
-    """Return the training cases that a configuration names; raise DataError with file, row and column."""
-    return read_training(spec)[1]
-
-
-def read_training_file(data: Source, spec: TableSpec) -> Dataset:
-    """Return training cases from `data` with the encoding of `spec`, which is learnt from them if missing."""
+def read_dataset(spec: TableSpec, data: Source = None) -> Dataset:
+    """Return training cases as `read_training` does, but with the encoding of `spec` if it has one."""
     if spec.encoding is None:
         return read_training(spec, data)[1]
     return _dataset(_training_table(data, spec), spec)
@@ -95,6 +88,8 @@ def _encoding(spec: TableSpec) -> Encoding:
 
 def _training_table(data: Source, spec: TableSpec) -> Table:
     """Return the table of the training cases; the columns of an array get the names of the inputs."""
+    if data is None and spec.train_path is None:
+        raise ConfigError("data.train: missing; give the file of training cases, or pass data= to the verb")
     inputs = spec.data.inputs or ()
     if spec.encoding is not None:
         names = [spec.encoding.columns, spec.encoding.source_names]
@@ -102,7 +97,7 @@ def _training_table(data: Source, spec: TableSpec) -> Table:
         names = [(*inputs, *([spec.data.exposure] if spec.data.exposure else []))]
     else:
         names = []
-    return as_table(data, spec.data, names)
+    return as_table(spec.train_path if data is None else data, spec.data, names)
 
 
 def _dataset(table: Table, spec: TableSpec) -> Dataset:
@@ -260,7 +255,7 @@ def _warn_of_unknown(placed: Sequence[tuple[Cells, InputColumn, Array]]) -> None
 
 def unknown_levels(cells: Cells, places: Array) -> Counter[str]:
     """Return how many rows have each level that the training cases did not have, given by the place -1."""
-    return Counter(level_text(cells.level(row)) for row in np.flatnonzero(places < 0).tolist())
+    return Counter(level_text(cells.levels[row]) for row in np.flatnonzero(places < 0).tolist())
 
 
 def counts_text(counts: Counter[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from socket import gethostname
 
-from rayfbnn.data import Source, first_difference, is_path, read_training_file
+from rayfbnn.data import Source, first_difference, is_path, read_dataset
 from rayfbnn.data.dataset import unshuffled
 from rayfbnn.errors import ConfigError, StoreMismatchError, at_most_ten
 from rayfbnn.kernels import choose
@@ -74,7 +74,7 @@ def compare_data(store: Store, data: Source | None) -> None:
     """
     if data is None:
         return
-    cases = read_training_file(data, store.spec)
+    cases = read_dataset(store.spec, data)
     if cases.hash != store.root.header.data_hash:
         ours = store.data
         if store.spec.data.shuffle:  # number the rows as in the file

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfbnn.data import Source, read_training_file
+from rayfbnn.data import Source, read_dataset
 from rayfbnn.errors import ConfigError, DataError, RayFBNNError, StoreExistsError
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.spec import RunSpec
@@ -318,7 +318,7 @@ def create_study(
     with _removed_if_empty(new):
         for name, number in first.items():
             if configurations[number].data_hash != dataset.hash:  # one table at a time is in memory
-                dataset = read_training_file(specs[number].train_path, specs[number])
+                dataset = read_dataset(specs[number])
             shortest = specs[number].with_iterations(lengths(configurations[number], rule.looks)[0])
             _create_first(place, place / FOLDER / name, shortest, dataset)
     write_plan(storage, place, configurations, seeds, rule)

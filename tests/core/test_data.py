@@ -29,7 +29,6 @@ from rayfbnn.data import (
     paths,
     read_cases,
     read_dataset,
-    read_training_file,
 )
 from rayfbnn.errors import DataError
 from rayfbnn.model.cases import PIECE_BYTES, pieces_of, rows_and_mean_squares
@@ -71,7 +70,7 @@ def test_columns_may_stand_in_any_order_among_others(tmp_path: Path) -> None:
     table["note"] = "text that nobody reads"
     other = tmp_path / "other.csv"
     table[["note", "y", "x2", "x1"]].to_csv(other, index=False)
-    assert read_training_file(other, spec).hash == read_dataset(spec).hash
+    assert read_dataset(spec, other).hash == read_dataset(spec).hash
 
 
 def test_hash_is_of_the_content_whatever_the_file(tmp_path: Path) -> None:
@@ -83,7 +82,7 @@ def test_hash_is_of_the_content_whatever_the_file(tmp_path: Path) -> None:
     table.to_parquet(tmp_path / "train.parquet")
     expected = read_dataset(spec).hash
     for name in ("spaces.csv", "train.csv.gz", "train.parquet"):
-        assert read_training_file(tmp_path / name, spec).hash == expected, name
+        assert read_dataset(spec, tmp_path / name).hash == expected, name
 
 
 def test_hash_does_not_depend_on_byte_order_or_memory_layout() -> None:
