@@ -144,8 +144,9 @@ class Cells:
         texts = [None if is_empty else level_text(value) for value, is_empty in rows]
         written: dict[str, str] = {}
         for (value, _), text in zip(rows, texts, strict=True):
-            is_text = text is not None and isinstance(value, str)
-            if is_text and written.setdefault(text, value.strip()) != value.strip():
+            if text is None or not isinstance(value, str):
+                continue
+            if written.setdefault(text, value.strip()) != value.strip():
                 raise DataError(
                     f"{self.table.source}: column {self.name}: has {short(text)} with a control character and"
                     " with the escape for it; write one of the two otherwise"

@@ -6,11 +6,20 @@ table of cases to predict (encode.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, Strict
+from pydantic.dataclasses import dataclass
+
+from rayfbnn.errors import visible_name
 
 ColumnKind = Literal["number", "levels", "ordered", "missing", "exposure"]
+# Stores have encodings, so these types bound what a damaged or forged one may hold.
+_Name = Annotated[str, Strict(), Field(max_length=1_000_000), AfterValidator(visible_name)]
+_Count = Annotated[int, Strict(), Field(ge=0, le=2**53)]
+_Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 
 
 def log_exposure(name: str) -> str:
@@ -18,7 +27,7 @@ def log_exposure(name: str) -> str:
     return f"log({name})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config={"extra": "forbid"})
 class InputColumn:
     """One column of a table, and its encoding as inputs of the network.
 
@@ -34,11 +43,11 @@ class InputColumn:
     median     the median of the values in the training cases; None if no values are missing
     """
 
-    name: str
+    name: _Name
     kind: ColumnKind = "number"
-    levels: tuple[str, ...] = ()
-    n_missing: int = 0
-    median: float | None = None
+    levels: tuple[_Name, ...] = ()
+    n_missing: _Count = 0
+    median: _Number | None = None
 
     @property
     def value_names(self) -> tuple[str, ...]:
@@ -68,7 +77,7 @@ class InputColumn:
         return self.input_names if self.kind == "levels" else self.indicator_names
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config={"extra": "forbid"})
 class Encoding:
     """The encoding of a table as inputs and targets.
 
@@ -80,31 +89,17 @@ class Encoding:
     have_one_unit  whether the inputs look like readings in one unit, such as pixels
     """
 
-    columns: tuple[str, ...]
-    inputs: tuple[InputColumn, ...]
-    constant: dict[str, str] = field(default_factory=dict)
-    labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    n_cases: int = 0
-    have_one_unit: bool = False
+    columns: tuple[_Name, ...]
+    inputs: Annotated[tuple[InputColumn, ...], Field(min_length=1)]
+    constant: dict[_Name, _Name] = Field(default_factory=dict)
+    labels: dict[_Name, tuple[_Name, ...]] = Field(default_factory=dict)
+    n_cases: _Count = 0
+    have_one_unit: Annotated[bool, Strict()] = False
 
     @staticmethod
     def from_numbers(names: Sequence[str]) -> Encoding:
         """Return the encoding of columns of numbers that the network receives unchanged."""
         return Encoding(tuple(names), tuple(InputColumn(name) for name in names))
-
-    @staticmethod
-    def from_dict(document: Mapping[str, Any]) -> Encoding:
-        """Return the encoding that `to_dict` converted."""
-        return Encoding(
-            tuple(document["columns"]),
-            tuple(
-                InputColumn(**column | {"levels": tuple(column["levels"])}) for column in document["inputs"]
-            ),
-            dict(document["constant"]),
-            {target: tuple(labels) for target, labels in document["labels"].items()},
-            document["n_cases"],
-            document.get("have_one_unit", False),
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the encoding as dictionaries, lists, text and numbers, for JSON."""

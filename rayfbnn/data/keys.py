@@ -55,35 +55,10 @@ def is_pattern(name: str) -> bool:
 
 
 class DataSpec(StrictModel):
-    """The training cases, and which of their columns are inputs and targets.
+    """The training cases, and which of their columns are inputs and targets; docs/data.md explains the keys.
 
-    train        path of the file as written; RunSpec.train_path is its place. It may be left out if the cases
-                 are given to a verb as `data`
-    inputs       columns that the network sees, by name or by pattern ("x*"); by default all but the targets
-    exclude      columns that are not inputs, by name or by pattern
-    targets      names of the columns that are predicted
-    censored     column that says which times are censored, if targets are times
-    event        the opposite of censored: column that says which times are those of an event
-    exposure     column of positive numbers that multiply the means of counts
-    transform    target -> "log" if the network models its logarithm
-    categorical  columns, by name or by pattern, with numbers that are levels
-    ordered      column -> its levels in order; the network gets their places, from 0
-    missing      "indicator" to replace missing inputs by the median, and to add an input that marks them
-    unknown      "refuse" (the default) or "ignore" levels of new cases that no training case had; if ignored,
-                 all inputs of the column are 0
-    missing_marks  texts and numbers that mark a missing value in any column, such as ["-999", "?"]; [] if
-                 there are none
-    decimal      the decimal mark of a CSV file, "." or ","
-    separator    the separator of a CSV file: "," (the default), ";", "|", a tab, or " " for blanks
-    header       the names of the columns of a CSV file that has no header; False for x1, x2, ...
-    skip_rows    number of lines to skip at the start of a CSV file, before the header
-    standardize  which of inputs and targets are shifted and scaled to mean 0 and standard deviation 1;
-                 "inputs together" shifts each input and divides all by one number, which is right for inputs
-                 in one unit, such as pixels
-    parts        number of parts of the cases; "auto" is replaced by a number once the cases have been read.
-                 If it is 1 or left out, the cases are not divided
-    shuffle      whether the cases are put into a random order, which depends only on their number; by
-                 default they are if there are several parts
+    train is a path as written; RunSpec.train_path is its place. It may be left out if the cases are given to
+    a verb as `data`. parts = "auto" is replaced by a number once the cases have been read.
     """
 
     train: _FileName | None = Field(

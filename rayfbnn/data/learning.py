@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -292,19 +292,20 @@ def learn_encoding(table: Table, spec: TableSpec) -> Encoding:
             log_exposures(table, name)  # a check
             inputs.append(InputColumn(name, "exposure"))
             varying.append(Cells.from_table(table, name))
+    labels = learn_labels(table, spec, problems)
+    if spec.data.missing is None and inputs:
+        with problems.gathered():
+            check_none_missing(list(zip(varying, inputs, strict=True)), is_training=True)
+    _check_targets(table, spec, labels, problems)
+    problems.check()
     encoding = Encoding(
         columns=tuple(name for name in table.names if name not in reserved),
         inputs=tuple(inputs),
         constant=constant,
-        labels=learn_labels(table, spec, problems),
+        labels=labels,
         n_cases=table.n_rows,
         have_one_unit=have_one_unit,
     )
-    if spec.data.missing is None and inputs:
-        with problems.gathered():
-            check_none_missing(list(zip(varying, inputs, strict=True)), is_training=True)
-    _check_targets(table, spec, encoding, problems)
-    problems.check()
     for place, name in enumerate(encoding.input_names):
         if name in encoding.input_names[:place]:
             raise DataError(
@@ -313,9 +314,9 @@ def learn_encoding(table: Table, spec: TableSpec) -> Encoding:
     return encoding
 
 
-def _check_targets(table: Table, spec: TableSpec, encoding: Encoding, problems: Problems) -> None:
+def _check_targets(table: Table, spec: TableSpec, labels: Collection[str], problems: Problems) -> None:
     for name in spec.data.targets:
-        if name in encoding.labels or spec.model_keys.data_model.has_labels:
+        if name in labels or spec.model_keys.data_model.has_labels:
             continue
         with problems.gathered():
             cells = Cells.from_table(table, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -11,8 +12,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from rayfbnn.mcmc.operations import OPERATIONS
-from rayfbnn.model.architecture import ACTIVATIONS, LAYER_ACTIVATIONS, PRIOR_ACTIVATIONS
-from rayfbnn.model.likelihood.registry import DATA_MODELS
 
 OPERATION_NAMES = tuple(kind.op for kind in OPERATIONS)
 
@@ -81,8 +80,10 @@ def _message(details: ErrorDetails, sections: Sections) -> str:
         return f"{key}.{text}" if kind == "value_error" else f"{key}: {text}, got {short(value)}"
     if kind == "missing":
         return f"{key}: missing; it must be {right}"
-    name = next((part for part in reversed(loc) if isinstance(part, str)), "")
-    hint = nearest(value, _choices(name)) if isinstance(value, str) else ""
+    choices: Collection[str] = OPERATION_NAMES if kind == "operation_name" else ()
+    if kind == "literal_error":
+        choices = re.findall("'([^']+)'", details["ctx"]["expected"])
+    hint = nearest(value, choices) if isinstance(value, str) else ""
     return f"{key}: must be {right}, got {short(value)}{hint}"
 
 
@@ -107,22 +108,6 @@ def right_value(loc: Iterable[int | str], sections: Sections) -> tuple[tuple[int
 def _path(loc: tuple[int | str, ...]) -> str:
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
     return text.removeprefix(".") or "configuration"
-
-
-def _choices(name: str) -> tuple[str, ...]:
-    return {
-        "activation": ACTIVATIONS + LAYER_ACTIVATIONS + PRIOR_ACTIVATIONS,
-        "kind": tuple(DATA_MODELS),
-        "hazard": ("constant", "piecewise"),
-        "integrator": ("leapfrog", "two-stage", "fourth-order", "splitting", "euler", "langevin"),
-        "level": ("lower", "upper"),
-        "along": ("sigmas", "incoming"),
-        "order": ("cyclic",),
-        "over": ("outputs", "precisions"),
-        "acceptance": ("metropolis", "barker"),
-        "direction": ("random", "persistent"),
-        "op": OPERATION_NAMES,
-    }.get(name, ())
 
 
 def nearest(name: str, known: Collection[str]) -> str:

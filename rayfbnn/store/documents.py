@@ -52,27 +52,6 @@ class Document(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
-class InputColumnDocument(Document):
-    """A column of the training table, see `data.encoding.InputColumn`."""
-
-    name: Name
-    kind: Literal["number", "levels", "ordered", "missing", "exposure"]
-    levels: list[Name]
-    n_missing: Whole
-    median: float | None
-
-
-class EncodingDocument(Document):
-    """`encoding` of the root metadata, see `data.encoding.Encoding`."""
-
-    columns: list[Name]
-    inputs: Annotated[list[InputColumnDocument], Field(min_length=1)]
-    constant: dict[Name, Name]
-    labels: dict[Name, list[Name]]
-    n_cases: Whole
-    have_one_unit: bool = False
-
-
 RESULTS_BEFORE = 1
 """The results (`rayfbnn.version`) of stores and studies from before their number was recorded."""
 

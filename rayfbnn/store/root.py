@@ -34,7 +34,6 @@ from rayfbnn.store.documents import (
     ChunkFile,
     Digest,
     Document,
-    EncodingDocument,
     ExtensionDocument,
     Plain,
     Seal,
@@ -65,7 +64,7 @@ class RootAttributes(Document):
     fixed_chunks: dict[ChunkFile, Digest]
     kernel: Plain
     head_records: Literal[True]
-    encoding: EncodingDocument | None = None
+    encoding: Encoding | None = None
     seal: Seal
 
 
@@ -117,8 +116,7 @@ def read_root(fs: Storage, path: Place) -> Root:
     file = path / METADATA
     identity, raw = root_document(fs, path)
     attributes = as_document(RootDocument, raw, file, "the metadata of a store").attributes
-    encoding = None if attributes.encoding is None else Encoding.from_dict(attributes.encoding.model_dump())
-    header = attributes.header
+    encoding, header = attributes.encoding, attributes.header
     spec = _spec(attributes.spec, encoding, file)
     _check_sizes(header, spec, file, longest=header.n_draws)
     before, longest = header, header.n_draws

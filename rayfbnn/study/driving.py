@@ -110,7 +110,10 @@ def drive(
     run = run or partial(map, partial(run_member, study))
     options, known = replace(options, progress=False), _Known(study)
     while due := study.due():
-        _check_version(study)
+        if words := difference(study.plan.version, study.plan.results):
+            raise StoreMismatchError(
+                f"{study.place}: {words}, and its draws may differ; run it with the version that made it"
+            )
         has_worked = False
         for ended in run(_work(known, dict(due), options)):
             member, look = ended.batch.member, ended.batch.look
@@ -146,14 +149,6 @@ def _decisions(
             decision = study.decide(number, due.pop(number))
             if decision is not None:
                 yield _label(study, number) + look_head(decision)
-
-
-def _check_version(study: StudyFiles) -> None:
-    """Raise StoreMismatchError for a study of another version or other results: new draws might differ."""
-    if words := difference(study.plan.version, study.plan.results):
-        raise StoreMismatchError(
-            f"{study.place}: {words}, and its draws may differ; run it with the version that made it"
-        )
 
 
 class _Known:

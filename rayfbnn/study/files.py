@@ -192,17 +192,14 @@ class StudyFiles:
 
     def decide(self, configuration: int, due: Due) -> Look | None:
         """Look at the draws of all members and record the decision; return None if another driver has."""
-        look = self._look(configuration, due)
-        is_new = self._look_log(configuration).put(due.number, look.to_document())
-        return look if is_new else None
-
-    def _look(self, configuration: int, due: Due) -> Look:
         members = [Member(configuration, seed) for seed in due.seeds]
         failures = {member.seed: self.members.failure(member) for member in members}
         failed = {seed: reason for seed, reason in failures.items() if reason is not None}
         stores = {member.seed: self.members.open(member) for member in members if member.seed not in failed}
-        n_draws = self.members.draws_at(self.configurations[configuration], due.iterations)
-        return take_look(due, n_draws, stores, failed, self.plan.rule)
+        n_draws = self.members.spec(members[0]).with_iterations(due.iterations).kept_draws
+        look = take_look(due, n_draws, stores, failed, self.plan.rule)
+        is_new = self._look_log(configuration).put(due.number, look.to_document())
+        return look if is_new else None
 
     def check_configuration(self, configuration: int) -> None:
         """Raise ConfigError unless `configuration` is the number of a configuration."""
@@ -339,9 +336,8 @@ def take_look(
     """
     seeds = tuple(sorted(stores))
     runs = {seed: of_store(stores[seed], n_draws) for seed in seeds}
-    judged = _judged(runs, rule)
-    listed = reasons(judged.quantities, n_draws, dict(sorted(failed.items())), rule)
-    listed = (*listed, *_reasons_of_ladders(runs))
+    quantities, digests = _judged(runs, rule)
+    listed = (*reasons(quantities, n_draws, dict(sorted(failed.items())), rule), *_reasons_of_ladders(runs))
     if len(seeds) < 2:
         listed = (*listed, f"{len(seeds)} member with draws: R-hat needs two or more")
     ok = not listed
@@ -350,9 +346,9 @@ def take_look(
         iterations=due.iterations,
         draws=n_draws,
         seeds=tuple(sorted(due.seeds)),
-        quantities=judged.quantities,
+        quantities=quantities,
         failed=dict(sorted(failed.items())),
-        digests=judged.digests,
+        digests=digests,
         ok=ok,
         reasons=listed,
         action="stop" if ok else "end" if due.is_last else "continue",
@@ -384,16 +380,10 @@ def _reasons_of_ladders(runs: Mapping[int, Draws]) -> list[str]:
     return [f"the evidence of the ladders of all seeds together is {pooled.grade!r}"]
 
 
-@dataclass(frozen=True)
-class _JudgedDraws:
-    quantities: dict[str, Judged]
-    digests: dict[int, str]
-
-
-def _judged(runs: Mapping[int, Draws], rule: Rule) -> _JudgedDraws:
-    """Judge the draws of members, by seed, one quantity at a time."""
+def _judged(runs: Mapping[int, Draws], rule: Rule) -> tuple[dict[str, Judged], dict[int, str]]:
+    """Return each quantity of the members' draws as judged, and the digest of each member's densities."""
     if not runs:
-        return _JudgedDraws({}, {})
+        return {}, {}
     seeds, every = tuple(runs), list(runs.values())
     planned = Quantities.of_run(every[0], cases=rule.cases)
     judged, densities = {}, {seed: hashlib.sha256() for seed in seeds}
@@ -403,7 +393,5 @@ def _judged(runs: Mapping[int, Draws], rule: Rule) -> _JudgedDraws:
         if name in DENSITIES:
             for seed, of_member in zip(seeds, of_members, strict=True):
                 densities[seed].update(np.ascontiguousarray(of_member, dtype="<f8").reshape(-1).data)
-    return _JudgedDraws(
-        {name: judged[name] for name in planned.origins},
-        {seed: digest.hexdigest() for seed, digest in densities.items()},
-    )
+    digests = {seed: digest.hexdigest() for seed, digest in densities.items()}
+    return {name: judged[name] for name in planned.origins}, digests

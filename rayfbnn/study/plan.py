@@ -186,7 +186,7 @@ def write_plan(
             {name: value for name, value in asdict(one).items() if name != "number"} for one in configurations
         ],
         "seeds": list(seeds),
-        "rule": rule.to_dict(),
+        "rule": asdict(rule),
         SEAL: NO_SEAL,
     }
     if not storage.write_exclusive(folder / FILE, seal(document)):
@@ -332,11 +332,6 @@ class Members:
         if self._loaded is None or self._loaded.path != store.path:
             self._loaded = Store.open(store.path)
         return self._loaded.data
-
-    def draws_at(self, configuration: StudyConfiguration, iterations: int) -> int:
-        """Return the number of draws of each chain when the last phase has this many iterations."""
-        seed = self._plan.seeds[0]
-        return self.spec(Member(configuration.number, seed)).with_iterations(iterations).kept_draws
 
     def fail(self, member: Member, reason: str) -> None:
         """Record durably the reason that a member cannot be sampled."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,10 +59,6 @@ class Rule:
                 raise ConfigError(f"{name}: must be a whole number of at least 1, got {value}")
         if self.looks > _MOST_LOOKS:
             raise ConfigError(f"looks: must be at most {_MOST_LOOKS}, got {self.looks}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the limits by their names."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -128,6 +123,7 @@ def judge(values: Array, seeds: tuple[int, ...], rule: Rule) -> Judged:
         means, width = values.mean(axis=(1, 2)), float(values.std())
     error = float(means.std(ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else math.nan
     found = agreement(values)
+    is_stuck = (np.ptp(values, axis=2) == 0).any(axis=1) & (values.shape[2] >= LEAST_DRAWS)
     judged = Judged(
         mean=None if is_heavy else _known(values.mean()),
         sd=None if is_heavy else _known(width),
@@ -136,21 +132,13 @@ def judge(values: Array, seeds: tuple[int, ...], rule: Rule) -> Judged:
         drift=_known(found.drift.shift),
         late=_known(found.drift.late),
         growth=_known(found.drift.growth),
-        stuck=_stuck(values, seeds),
+        stuck=tuple(sorted(seeds[member] for member in np.flatnonzero(is_stuck))),
         ok=False,
     )
     if not _shortfalls(judged, rule):
         return replace(judged, ok=True)
     order = np.argsort(-np.abs(means - np.median(means)), kind="stable")
     return replace(judged, apart=tuple(sorted(seeds[member] for member in order[:_MOST_NAMED])))
-
-
-def _stuck(values: Array, seeds: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the seeds of members with a chain that never changes; () for too few draws to tell."""
-    if values.shape[2] < LEAST_DRAWS:
-        return ()
-    members = np.flatnonzero((np.ptp(values, axis=2) == 0).any(axis=1))
-    return tuple(sorted(seeds[member] for member in members))
 
 
 def _known(value: float) -> float | None:
@@ -277,7 +265,10 @@ def agreement(values: Array, scores: Iterable[Array] | None = None) -> Agreement
                                                    unless given
     """
     rhat, drifts = math.nan, []
-    for one in _rank_scores(values) if scores is None else scores:
+    if scores is None:
+        is_varied = np.isfinite(values).all() and np.ptp(values) > 0
+        scores = both_scores(values) if is_varied else ()
+    for one in scores:
         rhat = float(np.fmax(rhat, plain_nested_rhat(one)))
         if values.shape[2] >= LEAST_DRAWS:
             drifts.append(_drift(one))
@@ -293,12 +284,6 @@ def agreement(values: Array, scores: Iterable[Array] | None = None) -> Agreement
             growth=max(one.growth for one in drifts),
         ),
     )
-
-
-def _rank_scores(values: Array) -> Iterator[Array]:
-    """Yield `both_scores`; none for a quantity that never changes, and for values that are not finite."""
-    if np.isfinite(values).all() and np.ptp(values) > 0:
-        yield from both_scores(values)
 
 
 def plain_nested_rhat(values: Array) -> float:

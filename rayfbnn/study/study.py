@@ -101,20 +101,45 @@ class Study(StudyFiles):
         rule
             When the study stops. The default is `Rule()`.
         """
-        place = place_of(path)
+        place, rule = place_of(path), rule or Rule()
         if isinstance(place, Path):
             check_folder(place)
-        numbers = numbered_seeds(seeds) if isinstance(seeds, int) else seeds
+        numbers = checked_seeds(numbered_seeds(seeds) if isinstance(seeds, int) else seeds)
         shared = ["initial={from_prior=true, shared=true}"] if superchains else []
-        create_study(
-            place,
-            spec,
-            checked_seeds(numbers),
-            data=data,
-            vary=vary,
-            overrides=[*set, *shared],
-            rule=Rule() if rule is None else rule,
-        )
+        combinations = grid(vary)
+        check_size(len(combinations), len(numbers))
+        storage = storage_of(place)
+        if storage.exists(place / FILE):
+            raise StoreExistsError(f"{place}: is already a study; run it, or choose a new folder")
+        if data is not None and any(key.startswith(f"{TRAIN}=") for key in combinations[0]):
+            raise ConfigError(f"data: must be left out if {TRAIN} is varied")
+        configurations: list[StudyConfiguration] = []
+        specs: list[RunSpec] = []
+        for number, varied in enumerate(combinations):
+            with _naming(number, varied):
+                asked = read_spec(spec, [*set, *shared, *varied, f"seed={numbers[0]}"])
+                resolved, dataset = read_run_data(asked, data)
+                _check(resolved, dataset)
+            specs.append(resolved)
+            configurations.append(StudyConfiguration(number, varied, resolved.to_dict(), dataset.hash))
+        _check_are_different(configurations)
+        # The store of the first member with each set of cases keeps them for all others. A crash before the
+        # plan is written leaves a folder that is not a study, and a second call completes it.
+        first = {Member(n, numbers[0]).name: n for n in first_with_cases(configurations).values()}
+        _check_is_new(place, first)
+        folders = (place, place / FOLDER)
+        new = [folder for folder in folders if isinstance(folder, Path) and not os.path.lexists(folder)]
+        if not storage.exists(place):  # it may be a link to an empty folder, since the user named it
+            storage.mkdir(place)
+        storage.mkdir(place / FOLDER)
+        storage.check_folders(place / FOLDER / name for name in first)
+        with _removed_if_empty(new):
+            for name, number in first.items():
+                if configurations[number].data_hash != dataset.hash:  # one table at a time is in memory
+                    dataset = read_dataset(specs[number])
+                shortest = specs[number].with_iterations(lengths(configurations[number], rule.looks)[0])
+                _create_first(place, place / FOLDER / name, shortest, dataset)
+        write_plan(storage, place, configurations, numbers, rule)
         return Study.open(path)
 
     def status(self) -> StudyStatus:
@@ -273,55 +298,6 @@ class Study(StudyFiles):
         from rayfbnn.study.html_page import write_report
 
         return write_report(self, output_path(out), data)
-
-
-def create_study(
-    place: Place,
-    spec: Spec,
-    seeds: tuple[int, ...],
-    *,
-    data: Source | None,
-    vary: Sequence[str],
-    overrides: Sequence[str],
-    rule: Rule,
-) -> None:
-    """Create a study, and for each set of training cases the store of the first member that has it.
-
-    This store keeps the cases for all other members. A crash before the plan is written leaves a folder that
-    is not a study. A second call completes it.
-    """
-    combinations = grid(vary)
-    check_size(len(combinations), len(seeds))
-    storage = storage_of(place)
-    if storage.exists(place / FILE):
-        raise StoreExistsError(f"{place}: is already a study; run it, or choose a new folder")
-    if data is not None and any(key.startswith(f"{TRAIN}=") for key in combinations[0]):
-        raise ConfigError(f"data: must be left out if {TRAIN} is varied")
-    configurations: list[StudyConfiguration] = []
-    specs: list[RunSpec] = []
-    for number, varied in enumerate(combinations):
-        with _naming(number, varied):
-            asked = read_spec(spec, [*overrides, *varied, f"seed={seeds[0]}"])
-            resolved, dataset = read_run_data(asked, data)
-            _check(resolved, dataset)
-        specs.append(resolved)
-        configurations.append(StudyConfiguration(number, varied, resolved.to_dict(), dataset.hash))
-    _check_are_different(configurations)
-    first = {Member(number, seeds[0]).name: number for number in first_with_cases(configurations).values()}
-    _check_is_new(place, first)
-    folders = (place, place / FOLDER)
-    new = [folder for folder in folders if isinstance(folder, Path) and not os.path.lexists(folder)]
-    if not storage.exists(place):  # it may be a link to an empty folder, since the user named it
-        storage.mkdir(place)
-    storage.mkdir(place / FOLDER)
-    storage.check_folders(place / FOLDER / name for name in first)
-    with _removed_if_empty(new):
-        for name, number in first.items():
-            if configurations[number].data_hash != dataset.hash:  # one table at a time is in memory
-                dataset = read_dataset(specs[number])
-            shortest = specs[number].with_iterations(lengths(configurations[number], rule.looks)[0])
-            _create_first(place, place / FOLDER / name, shortest, dataset)
-    write_plan(storage, place, configurations, seeds, rule)
 
 
 @contextmanager

@@ -154,10 +154,8 @@ def _member(study: StudyFiles, member: Member, due: Due | None) -> MemberStatus:
     store = study.members.open(member, headers_only=True)
     current = status_if_driven(store)
     iteration = store.done
-    if reason is not None:
-        state = "failed"
-    else:
-        state = "ready" if due is None or study.is_ready(member, due) else "under way"
+    is_ready = due is None or study.is_ready(member, due)
+    state = "failed" if reason is not None else "ready" if is_ready else "under way"
     return MemberStatus(
         seed=member.seed,
         state=state,
@@ -277,20 +275,15 @@ def first_line(status: StudyStatus, how: str) -> str:
     how  the processes that will work, such as "in 4 processes"
     """
     due = [one for one in status.configurations if one.next_iterations is not None]
+    looks = f"the next look at each of {len(due)} configurations"
+    if len(due) == 1:
+        looks = f"look {len(due[0].looks) + 1}, {due[0].next_iterations} iterations of the last phase"
     members = [member for one in due for member in one.members]
     states = [member.state for member in members]
     found = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    line = f"{status.path}: {len(members)} members: {found}; {_next_looks(due)}, {how}"
+    line = f"{status.path}: {len(members)} members: {found}; now to {looks}, {how}"
     others = counted_drivers(status.drivers())
     return f"{line}; at work already: {others}" if status.drivers() else line
-
-
-def _next_looks(due: Sequence[ConfigurationStatus]) -> str:
-    """Return the next looks, with the lengths of members there."""
-    if len(due) == 1:
-        (one,) = due
-        return f"now to look {len(one.looks) + 1}, {one.next_iterations} iterations of the last phase"
-    return f"now to the next look at each of {len(due)} configurations"
 
 
 def _unfinished_members(status: StudyStatus) -> list[MemberStatus]:
@@ -308,6 +301,7 @@ def _shown(members: Sequence[MemberStatus], room: int | None) -> Sequence[Member
 
 def _row(member: MemberStatus) -> tuple[str, ...]:
     left = math.nan if member.seconds_left is None else member.seconds_left
+    words = {True: "{}", False: "{} was killed", None: "perhaps {}"}[member.at_work]
     return (
         str(member.seed),
         member.state,
@@ -315,16 +309,8 @@ def _row(member: MemberStatus) -> tuple[str, ...]:
         str(member.draws),
         f"{member.speed:.3g}" if member.speed else "-",
         clock_time(left),
-        _who(member),
+        "-" if member.driver is None else words.format(member.driver),
     )
-
-
-def _who(member: MemberStatus) -> str:
-    if member.driver is None:
-        return "-"
-    return {True: member.driver, False: f"{member.driver} was killed", None: f"perhaps {member.driver}"}[
-        member.at_work
-    ]
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -265,9 +266,11 @@ def _check(studies: Sequence[StudyFiles], configuration: int) -> None:
     first.check_configuration(configuration)
     seeds: dict[int, StudyFiles] = {}
     for study in studies:
-        if _data_hashes(study) != _data_hashes(first):
+        pairs = list(zip_longest(study.configurations, first.configurations))
+        if any(one is None or other is None or one.data_hash != other.data_hash for one, other in pairs):
             raise StoreMismatchError(f"{study.place}: the training cases are not those of {first.place}")
-        if _keys(study) != _keys(first):
+        free = {"seed": None, "data": None}  # the hashes of the cases are compared instead
+        if any(one.keys | free != other.keys | free for one, other in pairs):
             raise StoreMismatchError(f"{study.place}: the configurations are not those of {first.place}")
         for seed in study.seeds():
             if seed in seeds:
@@ -276,15 +279,6 @@ def _check(studies: Sequence[StudyFiles], configuration: int) -> None:
                     " draws, which must not be counted twice"
                 )
             seeds[seed] = study
-
-
-def _data_hashes(study: StudyFiles) -> list[str]:
-    return [one.data_hash for one in study.configurations]
-
-
-def _keys(study: StudyFiles) -> list[dict[str, object]]:
-    """Return the keys of all configurations without seed and data; the data's hash is compared instead."""
-    return [{**one.keys, "seed": None, "data": None} for one in study.configurations]
 
 
 @dataclass(frozen=True)
@@ -429,17 +423,12 @@ def _with_targets(rows: Sequence[Array]) -> Array:
     return values
 
 
-def ranked_cases(ranks: list[Rank]) -> str:
-    """Return in words the draws behind the ranking."""
-    files = f", in {ranks[0].n_files} files" if ranks[0].n_files > 1 else ""
-    return f"{ranks[0].n_cases} cases{files}"
-
-
 def ranks_text(ranks: list[Rank]) -> str:
     """Return a line for each setting, the best first."""
+    files = f", in {ranks[0].n_files} files" if ranks[0].n_files > 1 else ""
     lines = [
-        f"mean log probability of {ranked_cases(ranks)}, how far below the best, and the verdicts on"
-        " predictions and fit:"
+        f"mean log probability of {ranks[0].n_cases} cases{files}, how far below the best, and the verdicts"
+        " on predictions and fit:"
     ]
     widths = [max(len(getattr(one, name) or "-") for one in ranks) for name in ("predictions", "fit")]
     for one in ranks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from typing import Any
 
@@ -11,7 +10,6 @@ import pandas as pd
 import pytest
 
 from rayfbnn.data import read_cases, read_training
-from rayfbnn.data.encoding import Encoding
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.spec import RunSpec
 from tests.support.data.tables import FULL, mixed_table, table_keys, table_spec
@@ -64,12 +62,6 @@ def test_inputs_of_0_and_1_are_not_standardised() -> None:
     is_scaled = dict(zip(data.input_names, data.input_scale != 1, strict=True))
     assert {name for name, scaled in is_scaled.items() if scaled} == {"age", "size", "bmi"}
     np.testing.assert_allclose(data.standardized_inputs[:, 0].std(), 1)
-
-
-def test_an_encoding_is_read_back_from_json() -> None:
-    spec, _ = read_training(table_spec(**FULL), mixed_table())
-    assert spec.encoding is not None
-    assert Encoding.from_dict(json.loads(json.dumps(spec.encoding.to_dict()))) == spec.encoding
 
 
 def test_cases_to_predict_are_encoded_as_the_training_cases() -> None:

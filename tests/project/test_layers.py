@@ -66,7 +66,7 @@ HOMES = {
     "cupy": {"arrays.py", "kernels/"},
     "cupyx": {"arrays.py", "kernels/"},
     "tomllib": {"spec/text.py"},
-    "pydantic": {"spec/", "data/keys.py", "store/documents.py", "study/sealed.py"},
+    "pydantic": {"spec/", "data/keys.py", "data/encoding.py", "store/documents.py", "study/sealed.py"},
     "typer": {"cli/"},
     "jinja2": {"reporting/page.py"},
     "matplotlib": {"pictures/figures.py"},
