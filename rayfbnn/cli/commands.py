@@ -318,7 +318,8 @@ def study_run(path: Folder, as_json: AsJson = False, **given: Any) -> None:
 
     with start_again("study run"):
         status = rayfbnn.Study.open(path).run(**given)
-    tell(json.dumps(asdict(status) | {"ok": status.ok}) if as_json else study_text(status), as_is=as_json)
+    record = asdict(status) | {"ok": status.ok}
+    tell(json.dumps(record, default=vars) if as_json else study_text(status), as_is=as_json)
     _exit_unless(status.ok)
 
 
@@ -351,7 +352,8 @@ def study_status(
         is_over = current.ok is not None or not watch
         if as_json:
             drivers = {"drivers": current.drivers(), "drivers_perhaps": current.drivers(None)}
-            is_read = answer(json.dumps(asdict(current) | {"ok": current.ok} | drivers), as_is=True)
+            record = asdict(current) | {"ok": current.ok} | drivers
+            is_read = answer(json.dumps(record, default=vars), as_is=True)
         elif watch and not is_over:
             is_read = screen.answer(_watched(current))
         else:

@@ -173,19 +173,18 @@ class ColumnError(DataError):
         self.keys = dict(keys)
 
 
+@dataclass
 class Problems:
-    """The problems of a table, in the order of their columns."""
+    """The problems of a table, in the order of their columns.
 
-    def __init__(self, table: Table, data: DataSpec | None = None, inputs: Sequence[str] = ()) -> None:
-        """Begin without problems.
+    data    the section [data] of a training table; None for new cases
+    inputs  the input columns
+    """
 
-        data    the section [data] of a training table; None for new cases
-        inputs  the input columns
-        """
-        self._table = table
-        self._data = data
-        self._inputs = inputs
-        self._errors: list[ColumnError] = []
+    table: Table
+    data: DataSpec | None = None
+    inputs: Sequence[str] = ()
+    _errors: list[ColumnError] = field(default_factory=list)
 
     @contextmanager
     def gathered(self, **keys: Any) -> Iterator[None]:
@@ -214,7 +213,7 @@ class Problems:
             raise ColumnError(f"{self._errors[0]} ({PAGE})", self._errors[0].keys)
         if not self._errors:
             return
-        source = self._table.source
+        source = self.table.source
         shown = [str(error).removeprefix(f"{source}: ") for error in self._errors[:_MOST_SHOWN]]
         more = len(self._errors) - len(shown)
         lines = [f"{source}: {len(self._errors)} problems ({PAGE} says more):", *shown]
@@ -223,9 +222,9 @@ class Problems:
 
     def _section(self) -> list[str]:
         """Return the lines of a section [data] without the problems; none if some would stay."""
-        if self._data is None:
+        if self.data is None:
             return []
-        keys = self._data.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        keys = self.data.model_dump(mode="json", exclude_unset=True, exclude_none=True)
         excluded = []
         for error in self._errors:
             if not error.keys:
@@ -239,7 +238,7 @@ class Problems:
         for key in ("inputs", "categorical"):
             if key in keys:
                 keys[key] = [name for name in keys[key] if name not in excluded]
-        if set(self._inputs) <= set(excluded):
+        if set(self.inputs) <= set(excluded):
             return []
         what = f", without {', '.join(at_most_ten(excluded))}" if excluded else ""
         lines = [f"{key} = {toml_value(value)}" for key, value in keys.items()]

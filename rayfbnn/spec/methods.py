@@ -127,27 +127,22 @@ def _count_updates(operations: Sequence[Operation]) -> int:
     """Return the number of updates in one iteration, with `repeat` written out."""
     n_updates = 0
     for operation in operations:
-        if isinstance(operation, Repeat):
-            n_updates += operation.times * _count_updates(operation.operations)
-        elif inner := operation.inner:
-            n_updates += 2 + _count_updates(inner)
-        else:
-            n_updates += 1
+        inner = _count_updates(operation.inner)
+        n_updates += operation.times * inner if isinstance(operation, Repeat) else 2 + inner if inner else 1
     return n_updates
 
 
 def _all_operations(phases: Sequence[PhaseSpec]) -> Iterator[tuple[str, Operation]]:
     """Yield every operation of every phase with its key, including those inside other operations."""
+
+    def with_keys(key: str, operations: Sequence[Operation]) -> Iterator[tuple[str, Operation]]:
+        for index, operation in enumerate(operations):
+            inner_key = f"{key}.operations[{index}]"
+            yield inner_key, operation
+            yield from with_keys(inner_key, operation.inner)
+
     for index, phase in enumerate(phases):
-        yield from _with_keys(f"phase[{index}]", phase.operations)
-
-
-def _with_keys(key: str, operations: Sequence[Operation]) -> Iterator[tuple[str, Operation]]:
-    for index, operation in enumerate(operations):
-        inner_key = f"{key}.operations[{index}]"
-        yield inner_key, operation
-        inner = operation.inner
-        yield from _with_keys(inner_key, inner)
+        yield from with_keys(f"phase[{index}]", phase.operations)
 
 
 # Size of a part's inputs with data.parts = "auto", in float32. More parts make each multi-leap less accurate,
@@ -174,20 +169,18 @@ def check_parts(phases: Sequence[PhaseSpec], n_parts: int, *, device: str) -> No
         reason = operation.why_undivided()
         if reason is not None:
             raise ConfigError(f"{key}: {reason}")
-        if isinstance(operation, TrajectoryOperation):
-            _check_partitions(key, operation, n_parts)
-
-
-def _check_partitions(key: str, operation: TrajectoryOperation, n_parts: int) -> None:
-    if operation.partitions not in (1, n_parts):
-        raise ConfigError(
-            f"{key}.partitions: must be {n_parts}, the number of data.parts, or 1 for full gradients, got"
-            f" {operation.partitions}"
-        )
-    if operation.partitions > 1 and not operation.is_cyclic:
-        raise ConfigError(
-            f'{key}.order: must be "cyclic" with data.parts = {n_parts}, since chains travel round the parts'
-        )
+        if not isinstance(operation, TrajectoryOperation) or operation.partitions == 1:
+            continue
+        if operation.partitions != n_parts:
+            raise ConfigError(
+                f"{key}.partitions: must be {n_parts}, the number of data.parts, or 1 for full gradients, got"
+                f" {operation.partitions}"
+            )
+        if not operation.is_cyclic:
+            raise ConfigError(
+                f'{key}.order: must be "cyclic" with data.parts = {n_parts}, since chains travel round the'
+                " parts"
+            )
 
 
 _USUAL_ITERATIONS = 2000

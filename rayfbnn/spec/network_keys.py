@@ -307,7 +307,6 @@ def check_network(network: NetworkSpec, prior_texts: Mapping[str, str]) -> None:
     _check_omitted(network, full)
     check_connections(network, full)
     _check_priors(network, prior_texts)
-    _check_adjustments(network)
     _check_paths(network)
 
 
@@ -381,30 +380,26 @@ def _check_priors(network: NetworkSpec, prior_texts: Mapping[str, str]) -> None:
                 f'network.priors.{group.name}: a mixture has no adjustments, got "{prior_texts[group.name]}"'
                 f" with {group.adjustments}; leave one of them out"
             )
-
-
-def _check_adjustments(network: NetworkSpec) -> None:
-    adjusted = {group.adjustments for group in network.groups()}
     for name in network.adjustments:
-        if name not in adjusted:
+        if all(group.adjustments != name for group in network.groups()):
             raise ConfigError(f"network.priors.{name}: has no weights or biases to adjust; leave it out")
 
 
 def _check_paths(network: NetworkSpec) -> None:
+    """Raise ConfigError if something feeds nothing, or is fed by nothing."""
     n_layers = len(network.hidden)
+    needed = {}
     for layer in range(n_layers):
-        feeding = [f"ih{layer}"] + [f"h{earlier}h{layer}" for earlier in range(layer)]
-        _need_one(network, feeding, f"nothing feeds hidden layer {layer}")
-        using = [f"ho{layer}"] + [f"h{layer}h{later}" for later in range(layer + 1, n_layers)]
+        earlier = [f"h{number}h{layer}" for number in range(layer)]
+        needed[f"nothing feeds hidden layer {layer}"] = [f"ih{layer}", *earlier]
         if not any(other.product == layer for other in network.hidden):
-            _need_one(network, using, f"nothing uses hidden layer {layer}")
+            later = [f"h{layer}h{number}" for number in range(layer + 1, n_layers)]
+            needed[f"nothing uses hidden layer {layer}"] = [f"ho{layer}", *later]
     to_outputs = [f"ho{layer}" for layer in range(n_layers)]
-    _need_one(network, [*to_outputs, "io", "bo"], "nothing feeds the outputs")
+    needed["nothing feeds the outputs"] = [*to_outputs, "io", "bo"]
     if "ti" in network.priors:
-        from_inputs = [f"ih{layer}" for layer in range(n_layers)]
-        _need_one(network, [*from_inputs, "io"], "ti offsets inputs that nothing uses")
-
-
-def _need_one(network: NetworkSpec, groups: list[str], problem: str) -> None:
-    if not any(group in network.priors for group in groups):
-        raise ConfigError(f"network.priors: {problem}; give a prior for {' or '.join(at_most_ten(groups))}")
+        needed["ti offsets inputs that nothing uses"] = [*(f"ih{layer}" for layer in range(n_layers)), "io"]
+    for problem, groups in needed.items():
+        if not any(group in network.priors for group in groups):
+            ways = " or ".join(at_most_ten(groups))
+            raise ConfigError(f"network.priors: {problem}; give a prior for {ways}")

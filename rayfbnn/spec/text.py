@@ -23,6 +23,7 @@ from rayfbnn.spec.written import SECTIONS
 _MAX_DEPTH = 20  # of nested tables and arrays; Python's own recursion limit would not name a key
 _MOST_BYTES = 500_000  # of a TOML file or an override; tomllib reads this in a second
 _MOST_KEYS = 10_000  # of a table; lists may have more elements
+_SURROGATE = re.compile("[\ud800-\udfff]")  # a Python text can hold half of a pair, but a file cannot
 _PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
 # A key is at the start of a line, or after a bracket or a comma.
 _DEEP_KEY = re.compile(
@@ -78,7 +79,7 @@ def plain(value: Any, *, key: str = "", depth: int = 0) -> Any:
         return value
     if isinstance(value, int) and abs(value) < 2**63:  # a TOML file has no larger integers
         return value
-    if isinstance(value, str) and _is_unicode(value):
+    if isinstance(value, str) and not _SURROGATE.search(value):
         return value
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json", exclude_none=True, by_alias=True)
@@ -106,15 +107,6 @@ def _right_value(key: str) -> str:
     place, right = right_value(parts, SECTIONS)
     is_known = parts and place == tuple(parts)
     return right if is_known else "text, a number, true or false, a list or a table"
-
-
-def _is_unicode(text: str) -> bool:
-    """Return False for half of a surrogate pair. A Python text can hold one, but a file cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def override(raw: dict[str, Any], text: str) -> None:

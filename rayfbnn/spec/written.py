@@ -265,10 +265,7 @@ _OF_LAYERS = {
 
 
 class NetworkKeys(StrictModel):
-    """The keys of [network] as written. `read_network` makes the `NetworkSpec` from them.
-
-    Both exist because the keys keep the text of the configuration, with names of columns and priors such as
-    "x0.5:2". A store records this text, and `to_toml` writes it back. `NetworkSpec` holds the values in use.
+    """The keys of [network] as written. `read_network` makes the `NetworkSpec` from them; see `ModelKeys`.
 
     hidden       the hidden layers; by default those of spec/defaults.py
     priors       group of parameters -> its prior in FBM's notation; adjustments (ah0, ao) have an alpha

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from rayfbnn.draws.quantities import DENSITIES, Quantities
 from rayfbnn.draws.view import Draws, of_store
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError, at_most_ten
 from rayfbnn.run.running import unfinished_batches
+from rayfbnn.store.documents import Count, Digest, Document, Name, Whole
+from rayfbnn.store.documents import Draws as DrawCount
 from rayfbnn.store.repair import check_files
 from rayfbnn.store.storage import storage_of
 from rayfbnn.store.storage.places import Place, as_typed, place_of
@@ -33,7 +35,16 @@ from rayfbnn.study.plan import (
     numbered_seeds,
 )
 from rayfbnn.study.rule import Judged, Rule, judge, reasons
-from rayfbnn.study.sealed import MOST_MEMBERS, AdditionDocument, LookDocument, Numbered, RecordLog
+from rayfbnn.study.sealed import (
+    MOST_MEMBERS,
+    AdditionDocument,
+    MemberSeeds,
+    Numbered,
+    NumberedDocument,
+    RecordLog,
+    SeedKey,
+    Sentences,
+)
 
 _ADDITIONS, _LOOKS = "additions", "looks"
 _OURS = (FILE, FOLDER, FAILURES, _ADDITIONS, _LOOKS)
@@ -107,7 +118,8 @@ class StudyFiles:
 
     def looks(self, configuration: int = 0) -> list[Look]:
         """Return the looks taken at a configuration, in order."""
-        return [Look.from_document(document) for document in self._look_log(configuration).all()]
+        records = self._look_log(configuration).all()
+        return [Look(**{name: getattr(one, name) for name in Look.model_fields}) for one in records]
 
     def _look_log(self, configuration: int) -> RecordLog[LookDocument]:
         return self._log(LookDocument, self.place / _LOOKS / _folder_of_looks(configuration))
@@ -213,9 +225,6 @@ def _folder_of_looks(configuration: int) -> str:
     return f"c{configuration:04d}"
 
 
-Action: TypeAlias = Literal["stop", "continue", "end"]
-
-
 @dataclass(frozen=True)
 class Due:
     """The next look at a configuration.
@@ -232,8 +241,7 @@ class Due:
     is_last: bool
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(Document):
     """The result of a look, and the decision.
 
     Attributes
@@ -258,16 +266,16 @@ class Look:
         "stop" if `ok`; otherwise "continue" to the next look, or "end" if none is planned.
     """
 
-    number: int
-    iterations: int
-    draws: int
-    seeds: tuple[int, ...]
-    quantities: dict[str, Judged]
-    failed: dict[int, str]
-    digests: dict[int, str]
+    number: Count
+    iterations: Whole
+    draws: DrawCount
+    seeds: MemberSeeds
+    quantities: dict[Name, Judged]
+    failed: dict[SeedKey, Name]
+    digests: dict[SeedKey, Digest]
     ok: bool
-    reasons: tuple[str, ...]
-    action: Action
+    reasons: Sentences
+    action: Literal["stop", "continue", "end"]
 
     @property
     def max_rhat(self) -> float | None:
@@ -281,20 +289,11 @@ class Look:
 
     def to_document(self) -> dict[str, Any]:
         """Return the look as it is stored, without its number."""
-        return {name: value for name, value in asdict(self).items() if name != "number"}
+        return self.model_dump(exclude={"number"})
 
-    @staticmethod
-    def from_document(document: LookDocument) -> Look:
-        """Return the look that a record stores."""
-        content = document.model_dump(exclude={"study", "seal"})
-        quantities = {
-            name: Judged(**one | {"stuck": tuple(one["stuck"]), "apart": tuple(one["apart"])})
-            for name, one in content["quantities"].items()
-        }
-        content |= {name: tuple(content[name]) for name in ("seeds", "reasons")}
-        for name in ("failed", "digests"):
-            content[name] = {int(seed): value for seed, value in content[name].items()}
-        return Look(**content | {"quantities": quantities})
+
+class LookDocument(Look, NumberedDocument):
+    """The record of a look."""
 
 
 def _largest(values: list[float | None]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from rayfbnn.errors import ConfigError, at_most_ten
 from rayfbnn.numerals import compared
 from rayfbnn.reduce.effective import both_scores
 from rayfbnn.reduce.importance import tail_shape
+from rayfbnn.store.documents import Document
+from rayfbnn.study.sealed import SomeSeeds
 
 _MOST_LOOKS = 1000
 _MOST_NAMED = 3  # members that are named for a quantity outside the limits
@@ -61,8 +63,7 @@ class Rule:
             raise ConfigError(f"looks: must be at most {_MOST_LOOKS}, got {self.looks}")
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Document):
     """A quantity as the rule sees it. A number that is not known is None.
 
     Attributes
@@ -100,9 +101,9 @@ class Judged:
     drift: float | None
     late: float | None
     growth: float | None
-    stuck: tuple[int, ...]
+    stuck: SomeSeeds
     ok: bool
-    apart: tuple[int, ...] = ()
+    apart: SomeSeeds = ()
 
     @property
     def center(self) -> str:
@@ -136,9 +137,10 @@ def judge(values: Array, seeds: tuple[int, ...], rule: Rule) -> Judged:
         ok=False,
     )
     if not _shortfalls(judged, rule):
-        return replace(judged, ok=True)
+        return judged.model_copy(update={"ok": True})
     order = np.argsort(-np.abs(means - np.median(means)), kind="stable")
-    return replace(judged, apart=tuple(sorted(seeds[member] for member in order[:_MOST_NAMED])))
+    apart = tuple(sorted(seeds[member] for member in order[:_MOST_NAMED]))
+    return judged.model_copy(update={"apart": apart})
 
 
 def _known(value: float) -> float | None:

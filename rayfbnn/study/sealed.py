@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rayfbnn.errors import ConfigError, StoreCorruptError
 from rayfbnn.store.documents import (
@@ -16,7 +16,6 @@ from rayfbnn.store.documents import (
     Count,
     Digest,
     Document,
-    Draws,
     Name,
     Plain,
     Seal,
@@ -144,7 +143,19 @@ LARGEST_SEED = 2**32 - 1
 
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 Seeds = Annotated[list[Seed], Field(min_length=1, max_length=MOST_SEEDS)]
-SeedText = Annotated[str, Field(pattern=r"^(?:0|[1-9][0-9]{0,9})$")]  # the key of a JSON object
+_SEED = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+
+
+def _seed_of_key(value: object) -> object:
+    """Read a seed that is the key of a JSON object."""
+    return int(value) if isinstance(value, str) and _SEED.fullmatch(value) else value
+
+
+SeedKey = Annotated[Seed, BeforeValidator(_seed_of_key)]
+# JSON has lists in the place of tuples.
+SomeSeeds = Annotated[tuple[Seed, ...], Field(strict=False, max_length=MOST_MEMBERS)]
+MemberSeeds = Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_MEMBERS)]
+Sentences = Annotated[tuple[Name, ...], Field(strict=False)]
 
 
 class ConfigurationDocument(Document):
@@ -180,41 +191,12 @@ class PlanDocument(Document):
     seal: Seal
 
 
-class JudgedDocument(Document):
-    """A quantity at a look; see `rule.Judged`."""
-
-    mean: float | None
-    sd: float | None
-    rhat: float | None
-    mcse: float | None
-    drift: float | None
-    late: float | None
-    growth: float | None
-    stuck: list[Seed]
-    ok: bool
-    apart: list[Seed]
-
-
 class NumberedDocument(Document):
     """A record in a log of the study with the identity `study`."""
 
     study: Digest
     number: Count
     seal: Seal
-
-
-class LookDocument(NumberedDocument):
-    """The record of a look; see `files.Look`."""
-
-    iterations: Whole
-    draws: Draws
-    seeds: Seeds
-    quantities: dict[Name, JudgedDocument]
-    failed: dict[SeedText, Name]
-    digests: dict[SeedText, Digest]
-    ok: bool
-    reasons: list[Name]
-    action: Literal["stop", "continue", "end"]
 
 
 class AdditionDocument(NumberedDocument):

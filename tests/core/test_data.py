@@ -14,7 +14,6 @@ import json
 import math
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -308,23 +307,6 @@ def test_decimals_of_a_parquet_file_are_numbers(tmp_path: Path) -> None:
     expected = np.array([[float(text) for text in texts[name]] for name in ("x1", "x2")]).T
     np.testing.assert_array_equal(data.inputs, expected)
     np.testing.assert_array_equal(data.targets[:, 0], [12345678.5, 0, 1])
-
-
-PARQUET_COLUMNS: dict[str, list[Any]] = {
-    "text": ["1", "two", "3"],
-    "dates": [pd.Timestamp("2026-01-01")] * 3,
-    "lists": [[1.0], [2.0], [3.0]],
-    "bytes": [b"1", b"2", b"3"],
-    "infinite": [1.0, np.inf, 2.0],
-}
-
-
-@pytest.mark.parametrize("name", PARQUET_COLUMNS)
-def test_bad_parquet_columns_are_refused(tmp_path: Path, name: str) -> None:
-    table = pd.DataFrame({"x1": PARQUET_COLUMNS[name], "x2": [1.0, 2.0, 4.0], "y": [1.0, 2.0, 3.0]})
-    table.to_parquet(tmp_path / "train.parquet")
-    message = _sample_is_refused(_spec("real", tmp_path, "train.parquet"), tmp_path)
-    assert ", column x1: not a finite number" in message
 
 
 @pytest.mark.parametrize("cell", ["-0", "5e-324", "1E3", " 7 ", "+2", ".5", '"8"', "00012"])

@@ -12,8 +12,7 @@ import pytest
 from rayfbnn.data import read_cases, read_training
 from rayfbnn.data.dress import undress
 from rayfbnn.errors import DataError
-from rayfbnn.spec import RunSpec
-from tests.support.data.tables import table_keys, table_spec
+from tests.support.data.tables import model_spec, table_spec
 
 N = 40
 SPEC = {"exclude": None}
@@ -124,9 +123,8 @@ def test_targets_in_dress_are_refused() -> None:
 
 @pytest.mark.parametrize("labels", [["<=50K", ">50K"], ["1 star", "2 stars"], ["10%", "20%"]])
 def test_labels_may_look_like_numbers_in_dress(labels: list[str]) -> None:
-    keys = table_keys(exclude=None, standardize=["inputs"]) | {"model": {"kind": "binary"}}
-    keys["phase"] = [{"iterations": 2, "operations": [{"op": "heatbath"}]}]
-    spec, _ = read_training(RunSpec.from_dict(keys), frame([1, 2, 3, 5]).assign(y=np.resize(labels, N)))
+    table = frame([1, 2, 3, 5]).assign(y=np.resize(labels, N))
+    spec, _ = read_training(model_spec("binary"), table)
     assert spec.encoding is not None and spec.encoding.labels == {"y": tuple(labels)}
 
 
@@ -232,29 +230,22 @@ def test_marks_of_missing_inputs_are_missing(name: str) -> None:
 @pytest.mark.parametrize("mark", ["NA", "?", "-", "null", "None", "n/a", "#N/A", "."])
 @pytest.mark.parametrize("kind", ["class", "binary"])
 def test_marks_of_missing_labels_are_asked_about(mark: str, kind: str) -> None:
-    def spec(**data: Any) -> RunSpec:
-        keys = table_keys(exclude=None, standardize=["inputs"], **data) | {"model": {"kind": kind}}
-        keys["phase"] = [{"iterations": 2, "operations": [{"op": "heatbath"}]}]
-        return RunSpec.from_dict(keys)
-
     table = frame([1, 2, 3, 5]).assign(y=["no", "yes", "no", mark] * (N // 4))
     with pytest.raises(DataError) as caught:
-        read_training(spec(), table)
+        read_training(model_spec(kind), table)
     assert f"column y: {mark!r} in 10 of 40 rows may mark missing values" in str(caught.value)
     assert f'data.missing_marks = ["{mark}"]' in str(caught.value)
-    resolved, data = read_training(spec(missing_marks=[mark]), table)
+    resolved, data = read_training(model_spec(kind, missing_marks=[mark]), table)
     assert np.isnan(data.targets[:, 0]).sum() == 10
     assert resolved.encoding is not None and resolved.encoding.labels == {"y": ("no", "yes")}
-    unmarked, _ = read_training(spec(), table.assign(y=["no", "yes"] * (N // 2)))
+    unmarked, _ = read_training(model_spec(kind), table.assign(y=["no", "yes"] * (N // 2)))
     with pytest.raises(DataError, match="unknown label.*data.missing_marks"):
         read_cases(table, unmarked)
 
 
 def test_a_label_that_looks_like_a_mark_stays_if_the_configuration_says_so() -> None:
-    keys = table_keys(exclude=None, standardize=["inputs"], missing_marks=[]) | {"model": {"kind": "class"}}
-    keys["phase"] = [{"iterations": 2, "operations": [{"op": "heatbath"}]}]
     table = frame([1, 2, 3, 5]).assign(y=["none", "mild", "severe", "none"] * (N // 4))
-    spec, _ = read_training(RunSpec.from_dict(keys), table)
+    spec, _ = read_training(model_spec("class", missing_marks=[]), table)
     assert spec.encoding is not None and spec.encoding.labels == {"y": ("mild", "none", "severe")}
 
 

@@ -12,17 +12,11 @@ import pytest
 from rayfbnn.data import read_cases, read_training
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.spec import RunSpec
-from tests.support.data.tables import FULL, mixed_table, table_keys, table_spec
+from tests.support.data.tables import FULL, mixed_table, model_spec, table_keys, table_spec
 from tests.support.small import small
 
 NAMES = ("age", "color=blue", "color=green", "color=red", "smoker=False", "smoker=True", "size", "bmi")
 CLASS = {"kind": "class"}
-
-
-def with_model(model: dict[str, Any], **data: Any) -> RunSpec:
-    keys = table_keys(standardize=["inputs"], **data) | {"model": model}
-    keys["phase"] = [{"iterations": 2, "operations": [{"op": "heatbath"}]}]
-    return RunSpec.from_dict(keys)
 
 
 def test_each_column_becomes_the_inputs_that_its_kind_says() -> None:
@@ -201,7 +195,7 @@ LABELS: dict[str, tuple[list[Any], tuple[str, ...], list[float]]] = {
 def test_labels_follow_from_the_training_cases(name: str) -> None:
     values, labels, numbers = LABELS[name]
     table = pd.DataFrame({"a": [1.0, 2.0, 3.0, 5.0], "y": values})
-    spec, data = read_training(with_model(CLASS, exclude=None), table)
+    spec, data = read_training(model_spec(CLASS, exclude=None), table)
     assert spec.encoding is not None and spec.encoding.labels == {"y": labels}
     np.testing.assert_array_equal(data.targets[:, 0], numbers)
     assert spec.model.classes == spec.network.outputs == len(labels)
@@ -220,7 +214,7 @@ COUNTED: dict[str, tuple[list[Any], tuple[str, ...] | None, list[float]]] = {
 def test_a_given_number_of_classes_is_counted_from_0_or_from_1(name: str) -> None:
     values, labels, numbers = COUNTED[name]
     table = pd.DataFrame({"a": [1.0, 2.0, 3.0, 5.0], "y": values})
-    spec, data = read_training(with_model(CLASS | {"classes": 4}, exclude=None), table)
+    spec, data = read_training(model_spec(CLASS | {"classes": 4}, exclude=None), table)
     assert spec.encoding is not None and spec.encoding.labels == ({} if labels is None else {"y": labels})
     np.testing.assert_array_equal(data.targets[:, 0], numbers)
     np.testing.assert_array_equal(read_cases(table, spec)[1], data.targets)
@@ -231,7 +225,7 @@ def test_a_given_number_of_classes_is_counted_from_0_or_from_1(name: str) -> Non
 def test_cases_to_predict_are_labelled_as_the_training_cases_are() -> None:
     """The labels 1 and 2 mean the same in a table that lacks the others, and 0 is refused."""
     table = pd.DataFrame({"a": [1.0, 2.0, 3.0, 5.0], "y": [4, 2, 3, 1]})
-    spec, _ = read_training(with_model(CLASS | {"classes": 4}, exclude=None), table)
+    spec, _ = read_training(model_spec(CLASS | {"classes": 4}, exclude=None), table)
     _, targets = read_cases(table.assign(y=[1, 2, 2, 1]), spec)
     assert targets is not None and targets[:, 0].tolist() == [0, 1, 1, 0]
     with pytest.raises(DataError, match=r"row 2, column y: unknown label, got '0' .* are: 1, 2, 3, 4"):
@@ -242,19 +236,19 @@ def test_cases_to_predict_are_labelled_as_the_training_cases_are() -> None:
 def test_other_numbers_are_no_labels(values: list[float]) -> None:
     table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": values})
     with pytest.raises(DataError, match=r"must be a whole number from 0 to 3 .*from 1 to 4"):
-        read_training(with_model(CLASS | {"classes": 4}, exclude=None), table)
+        read_training(model_spec(CLASS | {"classes": 4}, exclude=None), table)
 
 
 def test_categories_of_pandas_keep_the_order_of_labels() -> None:
     labels = pd.Categorical(["lo", "hi", "lo"], categories=["lo", "mid", "hi"])
     table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": labels})
-    spec, _ = read_training(with_model(CLASS, exclude=None), table)
+    spec, _ = read_training(model_spec(CLASS, exclude=None), table)
     assert spec.encoding is not None and spec.encoding.labels == {"y": ("lo", "hi")}
 
 
 def test_an_unknown_label_is_refused_by_name() -> None:
     table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": ["no", "yes", "no"]})
-    spec, _ = read_training(with_model({"kind": "binary"}, exclude=None), table)
+    spec, _ = read_training(model_spec({"kind": "binary"}, exclude=None), table)
     with pytest.raises(DataError, match=r"row 3, column y: unknown label, got 'maybe' .* are: no, yes"):
         read_cases(table.assign(y=["no", "yes", "maybe"]), spec)
 
@@ -272,13 +266,13 @@ WRONG_LABELS = {
 def test_wrong_labels_are_refused(name: str) -> None:
     model, labels, words = WRONG_LABELS[name]
     with pytest.raises(DataError) as caught:
-        read_training(with_model(model, exclude=None), pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": labels}))
+        read_training(model_spec(model, exclude=None), pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": labels}))
     assert words in str(caught.value)
 
 
 def test_censoring_may_be_a_column_of_its_own() -> None:
     survival = {"kind": "survival", "hazard": "constant"}
-    spec = with_model(survival, exclude=None, censored="end")
+    spec = model_spec(survival, exclude=None, censored="end")
     for ends in ([0, 1, 0], [False, True, False], ["no", "yes", "no"], ["FALSE", "True", "0"]):
         table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0], "end": ends})
         resolved, data = read_training(spec, table)

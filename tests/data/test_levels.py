@@ -21,8 +21,7 @@ from rayfbnn import cli
 from rayfbnn.data import read_cases, read_training
 from rayfbnn.data.encoding import Encoding, InputColumn
 from rayfbnn.errors import ConfigError, DataError
-from rayfbnn.spec import RunSpec
-from tests.support.data.tables import FULL, mixed_table, table_keys, table_spec
+from tests.support.data.tables import FULL, mixed_table, model_spec, table_keys, table_spec
 from tests.support.pages import ROOT, block_named
 from tests.support.sklearn.small import classifier, numbers_spec, regressor
 
@@ -65,9 +64,7 @@ def test_large_integers_stay_apart_in_every_form(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", BIG)
 def test_large_integers_are_labels_of_their_own(name: str) -> None:
-    keys = table_keys(exclude=None, standardize=["inputs"]) | {"model": {"kind": "class"}}
-    keys["phase"] = [{"iterations": 2, "operations": [{"op": "heatbath"}]}]
-    spec, data = read_training(RunSpec.from_dict(keys), frame().assign(y=BIG[name]))
+    spec, data = read_training(model_spec("class"), frame().assign(y=BIG[name]))
     assert spec.encoding is not None and spec.encoding.labels == {"y": NAMES}
     assert data.targets[:, 0].tolist() == [0, 1, 2] * 2
 
@@ -162,9 +159,7 @@ def test_truth_values_are_no_numbers_where_training_had_others() -> None:
 @pytest.mark.parametrize("trained", FLAGS)
 @pytest.mark.parametrize("new", FLAGS)
 def test_binary_targets_are_read_in_any_form(trained: str, new: str) -> None:
-    keys = table_keys(exclude=None, standardize=["inputs"]) | {"model": {"kind": "binary"}}
-    keys["phase"] = [{"iterations": 2, "operations": [{"op": "heatbath"}]}]
-    spec, data = read_training(RunSpec.from_dict(keys), frame().assign(y=FLAGS[trained]))
+    spec, data = read_training(model_spec("binary"), frame().assign(y=FLAGS[trained]))
     targets = read_cases(frame().assign(y=FLAGS[new]), spec, data)[1]
     assert targets is not None and targets[:, 0].tolist() == data.targets[:, 0].tolist() == B.tolist()
 
@@ -172,10 +167,8 @@ def test_binary_targets_are_read_in_any_form(trained: str, new: str) -> None:
 @pytest.mark.parametrize("ends", [*FLAGS.values(), ["1.0", "0.0", "yes", "No", "T", "f"]], ids=str)
 def test_a_mark_of_censoring_is_read_in_any_form(ends: Any) -> None:
     survival = {"kind": "survival", "hazard": "constant"}
-    keys = table_keys(exclude=None, standardize=["inputs"], censored="end") | {"model": survival}
-    keys["phase"] = [{"iterations": 2, "operations": [{"op": "heatbath"}]}]
     table = frame(end=ends).assign(y=np.arange(1.0, N + 1))
-    _, data = read_training(RunSpec.from_dict(keys), table)
+    _, data = read_training(model_spec(survival, censored="end"), table)
     assert (data.targets[:, 0] < 0).tolist() == B.tolist()
 
 
@@ -231,10 +224,8 @@ def test_an_unknown_place_in_an_order_is_always_refused() -> None:
 
 
 def test_unknown_labels_are_refused() -> None:
-    keys = table_keys(unknown="ignore", standardize=["inputs"], exclude=["id", "bmi"])
-    keys |= {"model": {"kind": "class"}, "phase": [{"iterations": 2, "operations": [{"op": "heatbath"}]}]}
     table = mixed_table().assign(y=["a", "b"] * 6)
-    spec, _ = read_training(rayfbnn.RunSpec.from_dict(keys), table)
+    spec, _ = read_training(model_spec("class", unknown="ignore", exclude=["id", "bmi"]), table)
     with pytest.raises(DataError, match="column y: unknown label, got 'c'"):
         read_cases(table.assign(y="c"), spec)
 

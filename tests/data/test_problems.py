@@ -19,8 +19,7 @@ from rayfbnn import api, cli
 from rayfbnn.data import read_cases, read_training
 from rayfbnn.data.paths import near_paths
 from rayfbnn.errors import ConfigError, DataError, StoreError
-from rayfbnn.spec import RunSpec
-from tests.support.data.tables import table_keys, table_spec
+from tests.support.data.tables import model_spec, table_keys, table_spec
 from tests.support.sklearn.small import regressor
 
 N = 28
@@ -49,11 +48,9 @@ def section(message: str) -> dict[str, Any]:
 
 
 def problems(table: Any, model: dict[str, Any] | None = None, **data: Any) -> str:
-    keys = table_keys(**{"exclude": None, **data})
-    if model is not None:
-        keys |= {"model": model, "phase": [{"iterations": 2, "operations": [{"op": "heatbath"}]}]}
+    spec = table_spec(**{"exclude": None, **data}) if model is None else model_spec(model, **data)
     with pytest.raises(DataError) as caught:
-        read_training(RunSpec.from_dict(keys), table)
+        read_training(spec, table)
     return str(caught.value)
 
 
@@ -105,11 +102,7 @@ def test_problems_of_targets_and_inputs_are_named_together() -> None:
     assert "column y: 'NA' in 7 of 28 rows may mark missing values" in message
     keys = section(message)
     assert keys["missing_marks"] == ["-", "NA"]
-    model = {"kind": "class"}
-    phase = [{"iterations": 2, "operations": [{"op": "heatbath"}]}]
-    spec, _ = read_training(
-        RunSpec.from_dict(table_keys() | {"data": keys, "model": model, "phase": phase}), table
-    )
+    spec, _ = read_training(model_spec("class", **keys), table)
     assert spec.encoding is not None and spec.encoding.labels == {"y": ("no", "yes")}
 
 
@@ -175,9 +168,8 @@ def test_a_constant_target_is_refused_or_remarked_on(
     assert "column y: the target is 5 in every row, so there is nothing to learn" in message
     rayfbnn.sample(table_keys(exclude=None, standardize=[]), tmp_path / "a.zarr", data=table, workers=0)
     assert "the target y is 5 in every row" in caplog.text
-    keys = table_keys(exclude=None, standardize=["inputs"]) | {"model": {"kind": "binary"}}
-    keys["phase"] = [{"iterations": 2, "operations": [{"op": "heatbath"}]}]
-    assert "remark: the target y is 0 in every row" in rayfbnn.show(keys, data=table.assign(y=0))
+    shown = rayfbnn.show(model_spec("binary"), data=table.assign(y=0))
+    assert "remark: the target y is 0 in every row" in shown
 
 
 REMARKED = {

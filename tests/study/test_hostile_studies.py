@@ -239,11 +239,13 @@ def test_no_study_is_made_through_a_link(
     assert content(here) == before
 
 
-@pytest.mark.parametrize("name", ["members/.thesis", "members/.c0000-s0000000002.zarr.creating"])
-def test_no_study_is_made_among_hidden_files_of_others(name: str, here: Path) -> None:
+@pytest.mark.parametrize("name", ["thesis", "members/.thesis", "members/.c0000-s0000000002.zarr.creating"])
+def test_no_study_is_made_among_files_of_others(name: str, here: Path) -> None:
     (here / "made" / name).mkdir(parents=True)
-    with pytest.raises(ConfigError, match="has files that do not belong to a study"):
+    before = content(here)
+    with pytest.raises(ConfigError, match=f"has files that do not belong to a study, such as {name}"):
         Study.create(here / "made", small_spec(here), seeds=1)
+    assert content(here) == before
 
 
 # Records that someone has made to do harm are refused, or used without any.

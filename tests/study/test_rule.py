@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -45,7 +44,7 @@ def test_numbers_just_beyond_their_limit_are_seen_to_be(
 ) -> None:
     one = judge(normal(4, 4, 100), (1, 2, 3, 4), RULE)
     fine = {"rhat": 1.0, "mcse": 0.01, "drift": 0.0, "late": 0.0, "growth": 0.0}
-    (reason,) = reasons({"f0": replace(one, **fine | numbers)}, 100, {}, Rule(**limits))
+    (reason,) = reasons({"f0": one.model_copy(update=fine | numbers)}, 100, {}, Rule(**limits))
     assert sentence in reason
 
 
@@ -143,8 +142,9 @@ def test_too_few_draws_and_failures_are_reasons() -> None:
 
 
 def look(number: int, iterations: int, action: str, seeds: tuple[int, ...] = (1, 2)) -> Look:
-    is_ok = action == "stop"
-    return Look(number, iterations, iterations, seeds, {}, {}, {}, is_ok, (), action)  # type: ignore[arg-type]
+    return Look.model_construct(
+        number=number, iterations=iterations, seeds=seeds, ok=action == "stop", action=action
+    )
 
 
 def test_looks_follow_each_other_at_fixed_lengths() -> None:

@@ -387,14 +387,6 @@ def test_a_rule_without_sense_is_refused(limits: dict[str, Any], message: str) -
         Rule(**limits)
 
 
-def test_a_folder_with_other_files_is_not_made_a_study(tmp_path: Path) -> None:
-    (tmp_path / "study").mkdir()
-    (tmp_path / "study" / "thesis.tex").write_text("mine")
-    with pytest.raises(ConfigError, match=r"has files that do not belong to a study, such as thesis\.tex"):
-        make(tmp_path)
-    assert [file.name for file in (tmp_path / "study").iterdir()] == ["thesis.tex"]
-
-
 @pytest.mark.long
 def test_a_creation_that_crashed_is_completed(tmp_path: Path) -> None:
     make(tmp_path)
@@ -404,13 +396,6 @@ def test_a_creation_that_crashed_is_completed(tmp_path: Path) -> None:
     assert make(tmp_path).run(**HERE).ok is True
     with pytest.raises(StoreExistsError, match="is already a study"):
         make(tmp_path)
-
-
-@pytest.mark.parametrize("place", ["notes.txt", "members/run.zarr", "members/c0007-s0000000001.zarr"])
-def test_files_of_others_in_a_study_are_an_error(copy_of_complete: Study, place: str) -> None:
-    (Path(str(copy_of_complete.place)) / place).mkdir()
-    with pytest.raises(ConfigError, match=Path(place).name):
-        Study.open(str(copy_of_complete.place))
 
 
 def test_a_member_of_another_configuration_is_an_error(copy_of_complete: Study, tmp_path: Path) -> None:

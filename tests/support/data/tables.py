@@ -41,4 +41,11 @@ def table_keys(**data: Any) -> dict[str, Any]:
     return {**keys, "data": {**keys["data"], **data}}
 
 
+def model_spec(model: str | dict[str, Any], **data: Any) -> RunSpec:
+    """The small configuration with another model (or kind of model) and other keys of [data]."""
+    keys = table_keys(**{"exclude": None, "standardize": ["inputs"], **data})
+    keys["model"] = {"kind": model} if isinstance(model, str) else model
+    return RunSpec.from_dict(keys | {"phase": [{"iterations": 2, "operations": [{"op": "heatbath"}]}]})
+
+
 FULL = {"ordered": {"size": ["S", "M", "L"]}, "missing": "indicator"}

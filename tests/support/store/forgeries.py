@@ -22,6 +22,7 @@ from rayfbnn.store.records import SEAL, Record, seal_of
 from rayfbnn.store.root import RootDocument
 from rayfbnn.store.tuning_log import TuningDocument
 from rayfbnn.study import sealed as of_studies
+from rayfbnn.study.files import LookDocument
 from tests.support.store.forging import chain_again, document, sealed
 from tests.support.store.hostile import parts, put
 
@@ -69,7 +70,7 @@ _KINDS: dict[str, type[Document]] = {  # the files of stores and studies with re
     "commits/batch*/*.block": Record,
     "commits/batch*/*.segment": Record,
     "study.json": of_studies.PlanDocument,
-    "looks/*.json": of_studies.LookDocument,
+    "looks/*.json": LookDocument,
     "additions/*.json": of_studies.AdditionDocument,
     "failures/*.json": of_studies.FailureDocument,
 }
