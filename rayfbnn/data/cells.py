@@ -63,8 +63,9 @@ class Cells:
     @staticmethod
     def from_table(table: Table, name: str) -> Cells:
         """Return the cells of the named column; raise DataError if there is none, or more than one."""
-        if name in table.read:
-            return table.read[name]
+        cells: Cells | None = table.read.get(name)
+        if cells is not None:
+            return cells
         values = table.column(name)
         if table.csv_path is not None and table.keys.decimal == ",":
             values = values.map(_with_decimal_point)
@@ -74,7 +75,8 @@ class Cells:
             numbers = np.array([number(value) for value in values], dtype=np.float64)
         is_mark = _marked(values, numbers, table.keys.missing_marks or ())
         numbers = np.where(np.isfinite(numbers) & ~is_mark, numbers, math.nan)
-        return table.read.setdefault(name, Cells(table, name, values, numbers, is_mark))
+        cells = table.read[name] = Cells(table, name, values, numbers, is_mark)
+        return cells
 
     @cached_property
     def is_number(self) -> Array:

@@ -18,8 +18,6 @@ from rayfbnn.errors import DataError, at_most_ten, visible_name
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rayfbnn.data.cells import Cells
-
 
 _MAX_LISTED = 20
 
@@ -41,7 +39,7 @@ class Table:
     keys: DataSpec
     csv_path: Path | None = None
     advice: Callable[[str], str] = lambda name: ""
-    read: dict[str, Cells] = field(default_factory=dict)
+    read: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
