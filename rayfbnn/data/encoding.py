@@ -1,7 +1,7 @@
 """The encoding of a table's columns as the inputs and targets of a network.
 
 The encoding is learnt once from the training cases (learning.py), kept in the store, and applied to every
-table of cases to predict (encode.py).
+table of cases to predict (training.py).
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def drive(
             if ended.how in ("busy", "stopped"):
                 continue
             has_worked = True
-            known.found_ready(member, look)
+            known.ready.add((member, look.number))
             what = f"failed: {ended.reason}" if ended.reason else f"has {look.iterations} iterations"
             yield f"{_label(study, member.configuration)}look {look.number}: seed {member.seed} {what}"
             yield from _decisions(study, known, due, [member.configuration])
@@ -159,30 +159,24 @@ class _Known:
 
     def __init__(self, study: StudyFiles) -> None:
         self._study = study
-        self._ready: set[tuple[Member, int]] = set()  # with the number of the look
+        self.ready: set[tuple[Member, int]] = set()  # with the number of the look
 
     def needs_work(self, member: Member, look: Due) -> bool:
         """Return True if a member is not ready for a look, and no driver is known to be sampling it."""
-        if (member, look.number) in self._ready:
-            return False
-        if self._study.members.is_busy(member):
+        if (member, look.number) in self.ready or self._study.members.is_busy(member):
             return False
         if not self._study.is_ready(member, look):
             return True
-        self.found_ready(member, look)
+        self.ready.add((member, look.number))
         return False
-
-    def found_ready(self, member: Member, look: Due) -> None:
-        """Remember that a member is ready for a look."""
-        self._ready.add((member, look.number))
 
     def all_ready(self, configuration: int, look: Due) -> bool:
         """Return True if all members are ready for a look. If they are known to be, they are asked again."""
         members = [Member(configuration, seed) for seed in look.seeds]
-        if any((member, look.number) not in self._ready for member in members):
+        if any((member, look.number) not in self.ready for member in members):
             return False
         lost = [member for member in members if not self._study.is_ready(member, look)]
-        self._ready -= {(member, look.number) for member in lost}
+        self.ready -= {(member, look.number) for member in lost}
         return not lost
 
 

@@ -172,17 +172,13 @@ def _member(study: StudyFiles, member: Member, due: Due | None) -> MemberStatus:
 def study_text(status: StudyStatus) -> str:
     """Return a line for the study, one for its drivers, and a paragraph for each configuration."""
     verdict = {None: "not complete", True: "ok: all members agree", False: "not ok"}[status.ok]
-    paragraphs = [_paragraph(one) for one in status.configurations]
-    return "\n".join([f"{status.path}: {verdict}", *_driver_lines(status), *paragraphs])
-
-
-def _driver_lines(status: StudyStatus) -> Iterator[str]:
-    """Yield lines on the drivers that are or may be at work; none for a complete study without drivers."""
+    lines = [f"{status.path}: {verdict}"]
     at_work, perhaps = status.drivers(), status.drivers(None)
     if perhaps:
-        yield f"perhaps at work, on other machines: {counted_drivers(perhaps)}"
+        lines.append(f"perhaps at work, on other machines: {counted_drivers(perhaps)}")
     if at_work or (status.ok is None and not perhaps):
-        yield f"at work: {counted_drivers(at_work)}"
+        lines.append(f"at work: {counted_drivers(at_work)}")
+    return "\n".join([*lines, *map(_paragraph, status.configurations)])
 
 
 def counted_drivers(drivers: list[str]) -> str:

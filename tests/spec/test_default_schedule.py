@@ -22,6 +22,11 @@ def without_phases(**replaced: Any) -> RunSpec:
     return RunSpec.from_dict(small(phase=None, **replaced))
 
 
+def two_inputs(n_cases: int) -> Encoding:
+    """What is known of a table of two inputs."""
+    return Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=n_cases)
+
+
 def kinds(spec: RunSpec) -> list[list[str]]:
     return [[operation.op for operation in phase.operations] for phase in spec.phase]
 
@@ -174,7 +179,7 @@ def test_what_automatic_trajectories_cost_is_a_range_until_they_are_found(tmp_pa
 )
 def test_a_large_table_has_hybrid_and_shorter_phases_in_smaller_batches(n_cases: int, is_large: bool) -> None:
     spec = without_phases(chains_per_batch=None)
-    resolved = spec.resolved(Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=n_cases))
+    resolved = spec.resolved(two_inputs(n_cases))
     assert resolved.chains_per_batch == (2 if is_large else 8)
     tuned, kept = (200, 1000) if is_large else (100, 1000)
     assert [phase.iterations for phase in resolved.phase] == [40, tuned, kept]
@@ -203,8 +208,7 @@ def test_a_large_table_has_hybrid_and_shorter_phases_in_smaller_batches(n_cases:
 )
 def test_binary_targets_have_hybrid_for_tables_of_every_size(n_cases: int, iterations: list[int]) -> None:
     spec = without_phases(model={"kind": "binary"}, chains_per_batch=None)
-    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=n_cases)
-    resolved = spec.resolved(encoding)
+    resolved = spec.resolved(two_inputs(n_cases))
     assert [phase.iterations for phase in resolved.phase] == iterations
     (trajectory,) = {phase.operations[-1] for phase in resolved.phase}
     assert isinstance(trajectory, Hybrid) and trajectory.steps == 32
@@ -223,7 +227,7 @@ def test_binary_targets_have_hybrid_for_tables_of_every_size(n_cases: int, itera
 def test_the_default_network_of_many_cases_has_a_schedule_of_its_own(
     n_cases: int, iterations: list[int], chains_per_batch: int, trajectories: type
 ) -> None:
-    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=n_cases)
+    encoding = two_inputs(n_cases)
     spec = without_phases(chains_per_batch=None, network=None, model__noise="0.3:3").resolved(encoding)
     assert [phase.iterations for phase in spec.phase] == iterations
     assert spec.chains_per_batch == chains_per_batch
@@ -247,9 +251,8 @@ LATER: dict[str, Callable[[RunSpec], RunSpec]] = {
 
 @pytest.mark.parametrize("name", LATER)
 def test_the_batches_of_a_wide_table_stay_the_default_ones_when_its_run_gets_longer(name: str) -> None:
-    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=300)
     keys = {"chains_per_batch": None, "network": None, "model__noise": "0.3:3", "iterations": 40}
-    spec = without_phases(**keys).resolved(encoding)
+    spec = without_phases(**keys).resolved(two_inputs(300))
     longer = LATER[name](spec.with_iterations(50))
     assert (spec.chains_per_batch, longer.chains_per_batch) == (2, 2)
     assert longer.has_default_batches
@@ -258,8 +261,7 @@ def test_the_batches_of_a_wide_table_stay_the_default_ones_when_its_run_gets_lon
 
 
 def test_what_is_written_is_kept_for_a_large_table() -> None:
-    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=10**6)
-    spec = without_phases(chains_per_batch=4, iterations=300).resolved(encoding)
+    spec = without_phases(chains_per_batch=4, iterations=300).resolved(two_inputs(10**6))
     assert spec.chains_per_batch == 4
     assert [phase.iterations for phase in spec.phase] == [40, 150, 300]
 
@@ -268,13 +270,11 @@ def test_a_configuration_that_was_written_out_before_its_cases_were_read_can_sti
     keys = small(phase=None, chains_per_batch=None)
     del keys["data"]["inputs"]
     spec = RunSpec.from_dict(RunSpec.from_dict(keys).to_dict())
-    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=10**6)
-    assert spec.resolved(encoding).chains_per_batch == 2
+    assert spec.resolved(two_inputs(10**6)).chains_per_batch == 2
 
 
 def test_a_large_table_of_classes_starts_with_its_sigmas_drawn_and_rescales_none_alone() -> None:
-    encoding = Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=10**6)
-    spec = without_phases(model={"kind": "class", "classes": 3}).resolved(encoding)
+    spec = without_phases(model={"kind": "class", "classes": 3}).resolved(two_inputs(10**6))
     assert kinds(spec) == [["sample-sigmas", "rescale", "heatbath", "hybrid"]] * 2
 
 
