@@ -29,8 +29,6 @@ MOST_CONFIGURATIONS = 1000
 TRAIN = "data.train"
 _RANGE = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}", re.ASCII)
 
-_Values = dict[str, list[str]]  # the values of keys that go together, by key
-
 
 def grid(vary: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the overrides "key.path=value" of each configuration of a grid; one without any for no grid.
@@ -43,11 +41,11 @@ def grid(vary: Sequence[str]) -> list[tuple[str, ...]]:
           brackets, braces or quotes does not count
     """
     axes = [_axis(text) for text in vary]
-    keys = [key for axis in axes for key in axis]
+    keys = [key for axis in axes for key, _ in axis]
     for key in keys:
         if keys.count(key) > 1:
             raise ConfigError(f"vary: {key} is given twice; give all its values at once")
-    points = [list(zip(*axis.values(), strict=True)) for axis in axes]
+    points = [_points(axis) for axis in axes]
     count = math.prod(map(len, points))
     if count > MOST_CONFIGURATIONS:
         raise ConfigError(f"vary: a study has at most {MOST_CONFIGURATIONS} configurations, got {count}")
@@ -57,25 +55,24 @@ def grid(vary: Sequence[str]) -> list[tuple[str, ...]]:
     ]
 
 
-def _axis(text: str) -> _Values:
-    """Return the values of each key of a text, as many for each; ConfigError if it is not an axis."""
-    axis: _Values = {}
-    for part in _split(text, ";"):
-        key, values = _key_and_values(part)
-        if key in axis:
-            raise ConfigError(f"vary: {key} is given twice; give all its values at once")
-        axis[key] = values
-    first, *others = axis
-    for key in others:
-        if len(axis[key]) != len(axis[first]):
+def _axis(text: str) -> list[tuple[str, list[str]]]:
+    """Return each key of a text with its values, as many for each; ConfigError if it is not an axis."""
+    axis = [_key_and_values(part) for part in _split(text, ";")]
+    (first, values), *others = axis
+    for key, more in others:
+        if len(more) != len(values):
             raise ConfigError(
-                f"vary: keys that go together need as many values each, but {first} has {len(axis[first])}"
-                f" and {key} has {len(axis[key])}"
+                f"vary: keys that go together need as many values each, but {first} has {len(values)}"
+                f" and {key} has {len(more)}"
             )
-    points = list(zip(*axis.values(), strict=True))
+    points = _points(axis)
     if len(set(points)) < len(points):
-        raise ConfigError(f'vary: {", ".join(axis)} has the same value twice in "{text}"')
+        raise ConfigError(f'vary: {", ".join(key for key, _ in axis)} has the same value twice in "{text}"')
     return axis
+
+
+def _points(axis: Sequence[tuple[str, list[str]]]) -> list[tuple[str, ...]]:
+    return list(zip(*(values for _, values in axis), strict=True))
 
 
 def _key_and_values(text: str) -> tuple[str, list[str]]:
