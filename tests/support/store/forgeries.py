@@ -238,7 +238,9 @@ def _paths(
             if names:
                 inner, name = getattr(record, key), f"{type(record).__name__}.{key}"
             else:
-                inner, name = record[key], f"{of}.{'*' if is_free else key}"
+                # The keys of a free object may be numbers in its record.
+                inner = next(iter(record.values())) if is_free else record[key]
+                name = f"{of}.{'*' if is_free else key}"
             yield (*path, key), name
             yield from _paths(inner, value, (*path, key), name)
     elif isinstance(content, list):
