@@ -308,16 +308,12 @@ def _rows(source: Array) -> Array:
 
 
 def _moved(state: LadderState, source: Array) -> LadderState:
-    """Return the ladders with the state of level source[r, k] at level k of ladder r."""
+    """Return the ladders with the state of level source[r, k] at level k of ladder r.
+
+    Each replica keeps the end that it visited last, and journeys to the top are counted.
+    """
     xp = array_namespace(source)
-    chain = state.chain.of_chains(_rows(source))
     replica, end = (xp.take_along_axis(values, source, axis=1) for values in (state.replica, state.end))
-    return _with_ends(replace(state, chain=chain, replica=replica), end)
-
-
-def _with_ends(state: LadderState, end: Array) -> LadderState:
-    """Return the state with the ends that its replicas visited last, and with journeys to the top counted."""
-    end = end.copy()
     trips = state.trips + (end[:, -1] == 0)
     end[:, 0], end[:, -1] = 0, 1
-    return replace(state, end=end, trips=trips)
+    return LadderState(state.chain.of_chains(_rows(source)), replica, end, trips)
