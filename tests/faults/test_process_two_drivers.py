@@ -72,13 +72,9 @@ def stopped(tmp_path: Path) -> Path:
     ).path
 
 
-def test_exactly_one_of_two_holds_the_store(stopped: Path) -> None:
-    _race(stopped.parent, rounds=20)
-
-
-@pytest.mark.long
-def test_exactly_one_of_two_holds_the_store_two_hundred_times(stopped: Path) -> None:
-    _race(stopped.parent, rounds=200)
+@pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_exactly_one_of_two_holds_the_store(rounds: int, stopped: Path) -> None:
+    _race(stopped.parent, rounds)
 
 
 def test_two_that_resume_one_wins_and_the_other_exits_with_73(stopped: Path) -> None:

@@ -158,22 +158,14 @@ UNDISTURBED, N_STEPS = RUN.draws([])
 SCHEDULES = st.lists(st.sampled_from(Fault), max_size=60)
 
 
-def check(faults: list[Fault]) -> None:
-    draws, _ = RUN.draws(faults)
-    assert are_equal(draws, UNDISTURBED)
+@pytest.mark.parametrize("n_examples", [40, pytest.param(6_000, marks=pytest.mark.long)])
+def test_no_fault_changes_a_bit(n_examples: int) -> None:
+    @settings(max_examples=n_examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(SCHEDULES)
+    def check(faults: list[Fault]) -> None:
+        assert are_equal(RUN.draws(faults)[0], UNDISTURBED)
 
-
-@settings(max_examples=40, deadline=None)
-@given(SCHEDULES)
-def test_no_fault_changes_a_bit(faults: list[Fault]) -> None:
-    check(faults)
-
-
-@pytest.mark.long
-@settings(max_examples=6_000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(SCHEDULES)
-def test_no_fault_changes_a_bit_in_many_schedules(faults: list[Fault]) -> None:
-    check(faults)
+    check()
 
 
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.DELIVER])

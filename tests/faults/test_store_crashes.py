@@ -10,8 +10,8 @@ from rayfbnn.errors import StoreError
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.system_calls import SystemCalls
 from tests.support.store.crashes import assert_sound, choices, commit_one, crashes, half_way, undisturbed
-from tests.support.store.disks import Failing, MemoryDisk
-from tests.support.store.toy import PATH, contents, create, opened, run_to_end, step, toy_spec
+from tests.support.store.disks import Failing
+from tests.support.store.toy import PATH, contents, create, empty_disk, opened, run_to_end, step, toy_spec
 
 
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
@@ -82,10 +82,7 @@ def test_the_power_loss_model_sees_a_missing_sync() -> None:
 
 @pytest.mark.parametrize("every", [29, pytest.param(1, marks=pytest.mark.long)])
 def test_a_crash_at_any_call_of_create_leaves_nothing_or_all(every: int) -> None:
-    start = MemoryDisk()
-    start.mkdir(PATH.parent)
-    start = start.copy()
-    work = crashes(lambda calls: none(create(FileSystem(calls))), start, "crash", every=every)
+    work = crashes(lambda calls: none(create(FileSystem(calls))), empty_disk(), "crash", every=every)
     for number, disk in enumerate(work):
         for after in (disk, disk.after_power_loss(choices(number))):
             store = opened(after) if after.exists(PATH) else create(FileSystem(after))
@@ -95,9 +92,7 @@ def test_a_crash_at_any_call_of_create_leaves_nothing_or_all(every: int) -> None
 
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.long)])
 def test_a_crash_while_a_crashed_creation_is_cleared_leaves_what_the_next_clears(every: int) -> None:
-    empty = MemoryDisk()
-    empty.mkdir(PATH.parent)
-    after_crashes = crashes(lambda calls: none(create(FileSystem(calls))), empty.copy(), "crash", every=90)
+    after_crashes = crashes(lambda calls: none(create(FileSystem(calls))), empty_disk(), "crash", every=90)
     *_, left = (disk for disk in after_crashes if not disk.exists(PATH))
     n_files = len(left.files())
     assert n_files > 30 and left.listdir(PATH.parent) == [f".{PATH.name}.creating"]

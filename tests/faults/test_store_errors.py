@@ -14,7 +14,7 @@ from rayfbnn.store.storage.protocol import PARTIAL
 from rayfbnn.store.storage.system_calls import SystemCalls
 from tests.support.store.crashes import assert_sound, commit_one, half_way
 from tests.support.store.disks import Failing, MemoryDisk
-from tests.support.store.toy import PATH, create, next_block, opened, step
+from tests.support.store.toy import PATH, create, empty_disk, next_block, opened, step
 
 WRITING = {"open_new", "write", "fsync", "link", "replace", "mkdir"}
 
@@ -78,10 +78,10 @@ def test_what_stays_unreadable_is_an_error_and_not_an_empty_store(call: str, lea
     action = {"read": "read", "listdir": "list"}[call]
     for at in places:
         disk = half_way().copy()
-        before = {path: file.live for path, file in disk.files().items()}
+        before = disk.contents()
         with pytest.raises(StoreError, match=f"cannot {action} it: Input/output error"):
             opened(Failing(disk, at=at, fault="EIO", forever=True))
-        assert {path: file.live for path, file in disk.files().items()} == before
+        assert disk.contents() == before
 
 
 def test_a_write_that_takes_half_is_gone_on_with() -> None:
@@ -138,9 +138,9 @@ def test_a_commit_that_failed_after_its_record_was_published_is_taken_for_done()
     with pytest.raises(StoreError):
         other.commit(0, block)
     assert calls.log[after_link] == "fsync_dir"
-    before = {path: file.live for path, file in disk.files().items()}
+    before = disk.contents()
     assert store.commit(0, block).draws == 3
-    after = {path: file.live for path, file in disk.files().items()}
+    after = disk.contents()
     head = store.commits.head_file(0)  # which the first attempt did not come to
     assert after.pop(head) != before.pop(head) and after == before
 
@@ -168,9 +168,3 @@ def test_create_never_touches_what_is_there(make: Callable[[SystemCalls, Path], 
 def test_create_says_when_its_folder_is_missing() -> None:
     with pytest.raises(StoreError, match="No such file"):
         create(FileSystem(empty_disk()), Path("/nowhere/toy.zarr"))
-
-
-def empty_disk() -> MemoryDisk:
-    disk = MemoryDisk()
-    disk.mkdir(PATH.parent)
-    return disk

@@ -22,12 +22,13 @@ from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.protocol import PARTIAL
 from rayfbnn.store.store import Store
 from tests.support.store.crashes import choices
-from tests.support.store.disks import Crash, Failing, MemoryDisk, flipped
+from tests.support.store.disks import Crash, Failing, flipped
 from tests.support.store.toy import (
     PATH,
     TOY,
     contents,
     create,
+    empty_disk,
     next_block,
     opened,
     run_to_end,
@@ -41,10 +42,8 @@ ENDS = tuple(range(1, 13))
 
 def whole_run() -> Array:
     """Draws of an undisturbed run of the longest plan, (n_chains, n_draws, n_parameters)."""
-    disk = MemoryDisk()
-    disk.mkdir(PATH.parent)
     spec = toy_spec(phase=[*TOY["phase"][:2], {**TOY["phase"][2], "iterations": N_LONGER}])
-    store = create(FileSystem(disk), spec=spec)
+    store = create(FileSystem(empty_disk()), spec=spec)
     run_to_end(store, ends=ENDS)
     return store.read_positions()
 
@@ -57,9 +56,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.disk = MemoryDisk()
-        self.disk.mkdir(PATH.parent)
-        self.disk.fsync_dir(PATH.parent.parent)
+        self.disk = empty_disk()
         self.store = create(FileSystem(self.disk))
         self.draws = {0: 0, 1: 0}
         self.planned = N_DRAWS
@@ -216,25 +213,16 @@ class StoreMachine(RuleBasedStateMachine):
             self.draws[batch] = self.store.progress(batch).draws
 
 
-def run_machine(n_examples: int, n_steps: int) -> None:
+@pytest.mark.parametrize(("n_examples", "n_steps"), [(4, 8), pytest.param(30, 25, marks=pytest.mark.long)])
+def test_no_order_of_commits_kills_failures_damage_and_repairs_changes_a_draw(
+    n_examples: int, n_steps: int
+) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         StoreMachine,
         settings=settings(
             max_examples=n_examples,
             stateful_step_count=n_steps,
             deadline=None,
-            phases=[
-                Phase.explicit,
-                Phase.generate,
-            ],  # each step takes 50 ms, so that shrinking would take minutes
+            phases=[Phase.explicit, Phase.generate],  # a step takes 50 ms: shrinking would take minutes
         ),
     )
-
-
-def test_no_order_of_commits_kills_failures_damage_and_repairs_changes_a_draw() -> None:
-    run_machine(4, 8)
-
-
-@pytest.mark.long
-def test_no_long_order_of_commits_kills_failures_damage_and_repairs_changes_a_draw() -> None:
-    run_machine(30, 25)

@@ -19,7 +19,7 @@ from rayfbnn.store.store import Store
 from rayfbnn.store.verify import verify
 from tests.support.store.crashes import half_way, undisturbed
 from tests.support.store.disks import Failing, MemoryDisk, flipped
-from tests.support.store.toy import PATH, contents, create, opened, run_to_end
+from tests.support.store.toy import PATH, contents, create, empty_disk, opened, run_to_end
 
 CHUNK = PATH / "posterior/io/c.0.0.0.0"
 OTHER_CHUNK = PATH / "posterior/bo/c.1.0.0"
@@ -44,8 +44,7 @@ class Unreadable(Failing):
 
 
 def finished() -> MemoryDisk:
-    disk = MemoryDisk()
-    disk.mkdir(PATH.parent)
+    disk = empty_disk()
     run_to_end(create(FileSystem(disk)))
     return disk.copy()
 

@@ -18,7 +18,7 @@ from rayfbnn.store.storage.system_calls import SystemCalls
 from rayfbnn.store.store import Store
 from tests.support.store.crashes import choices, crashes
 from tests.support.store.disks import MemoryDisk
-from tests.support.store.toy import PATH, create, opened, toy_spec
+from tests.support.store.toy import PATH, create, empty_disk, opened, toy_spec
 
 _OPERATIONS = [
     {"op": "sample-sigmas"},
@@ -59,8 +59,7 @@ def drive_to(calls: SystemCalls, until: int) -> None:
 @cache
 def first_round_done() -> MemoryDisk:
     """A store in which both batches have committed the first round, before its record exists."""
-    disk = MemoryDisk()
-    disk.mkdir(PATH.parent)
+    disk = empty_disk()
     create(FileSystem(disk), spec=tuned_spec())
     drive_to(disk, 1)
     assert not disk.exists(opened(disk).tuning.file(0))

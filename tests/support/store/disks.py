@@ -173,6 +173,10 @@ class MemoryDisk(SystemCalls):
             paths |= {path / name: node} if isinstance(node, File) else self.files(path / name)
         return paths
 
+    def contents(self) -> dict[Path, bytes]:
+        """Return the content of every file, synced or not."""
+        return {path: file.live for path, file in self.files().items()}
+
     def put(self, path: Path, content: bytes | None) -> None:
         """Give a file this content whatever was there; None removes it."""
         if self.exists(path):

@@ -53,6 +53,13 @@ def toy_data() -> Dataset:
     return make_dataset(inputs, (inputs > 0).astype(float), input_names=["x"], target_names=["y"])
 
 
+def empty_disk() -> MemoryDisk:
+    """A disk with the folder in which the store of a toy run will be."""
+    disk = MemoryDisk()
+    disk.mkdir(PATH.parent)
+    return disk.copy()
+
+
 def create(fs: Storage, path: Place = PATH, spec: RunSpec | None = None) -> Store:
     """The store of a toy run, with chunks of three draws and of three cases."""
     spec = toy_spec() if spec is None else spec
@@ -85,9 +92,7 @@ def create_with_draws(fs: Storage, path: Place) -> None:
 
 @cache
 def _all_blocks() -> tuple[Block, ...]:
-    disk = MemoryDisk()
-    disk.mkdir(PATH.parent)
-    store = create(FileSystem(disk), spec=toy_spec(chains=2))
+    store = create(FileSystem(empty_disk()), spec=toy_spec(chains=2))
     blocks = []
     while (block := next_block(store, 0)) is not None:
         store.commit(0, block)
