@@ -19,8 +19,14 @@ from rayfbnn.errors import StoreError
 from rayfbnn.sklearn.base import TemporaryStore
 from rayfbnn.store.storage.posix import FileSystem
 from rayfbnn.store.storage.system_calls import SystemCalls
+from tests.support.store.damages import (
+    MARKER,
+    content,
+    leave_behind,
+    make_outside,
+    swapped_again_and_again,
+)
 from tests.support.store.disks import Failing
-from tests.support.store.planted import MARKER, content, leave_behind, make_victim, swapped_again_and_again
 from tests.support.store.toy import create
 
 BLOCK, HALF = "000000.block", ".000000.block.host-1-0.partial"
@@ -67,7 +73,7 @@ class Swapping(Failing):
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    folder = make_victim(tmp_path / "victim")
+    folder = make_outside(tmp_path / "victim")
     (folder / "commits/batch0000" / HALF).write_text("years of work")
     return folder
 

@@ -1,8 +1,8 @@
 """Every field of every kind of record may be forged, and no verb ends in a traceback or without an end.
 
 The forgeries are made from real stores and studies, which together have every type of record. The quick
-tests choose forgeries and verbs by a fixed rule, so that each field and each verb occurs. The long test takes
-the full product.
+tests choose some forgeries and verbs by a fixed rule, so that each type and each verb occurs. The long test
+takes the full product.
 """
 
 from __future__ import annotations
@@ -331,7 +331,7 @@ def test_no_forged_field_does_harm(name: str, originals: Originals) -> None:
     chosen = [
         forgeries(originals[name], field)[7 * number % 20]
         for number, field in enumerate(fields_of(originals, name))
-        if number % 3 == 0 or not field.is_of_configuration
+        if number % (9 if field.is_of_configuration else 2) == 0
     ]
     assert harms(originals[name], chosen, lambda number: turns(verbs_of(name), number)) == []
 

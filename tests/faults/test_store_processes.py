@@ -38,20 +38,11 @@ def start(code: str, *args: object) -> subprocess.Popen[str]:
 
 RUN = """
     import sys
-    from pathlib import Path
     from rayfbnn.store.storage.posix import FileSystem
     from rayfbnn.store.storage.system_calls import SystemCalls
     from rayfbnn.store.store import Store
-    from tests.support.store.disks import Failing
+    from tests.support.store.damages import Killed
     from tests.support.store.toy import run_to_end
-    import os, signal
-
-    class Killed(Failing):
-        def pass_on(self, name, *args):
-            if len(self.log) == self.at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            self.log.append(name)
-            return getattr(self.inner, name)(*args)
 
     run_to_end(Store.open(sys.argv[1], fs=FileSystem(Killed(SystemCalls(), at=int(sys.argv[2])))))
 """
@@ -95,37 +86,6 @@ def test_the_second_to_run_a_store_is_refused_and_changes_nothing(tmp_path: Path
     with Store.open(path).lock():
         pass
     assert not (path / "commits/holder.json").exists()
-
-
-def test_of_two_that_start_at_once_one_runs(tmp_path: Path) -> None:
-    path = tmp_path / "toy.zarr"
-    create(FileSystem(), path)
-    run = """
-        import sys
-        from rayfbnn.errors import StoreBusyError
-        from rayfbnn.store.store import Store
-        from tests.support.store.toy import next_block
-        store = Store.open(sys.argv[1])
-        print("ready", flush=True)
-        sys.stdin.readline()
-        try:
-            with store.lock():
-                print("mine", flush=True)
-                sys.stdin.readline()
-        except StoreBusyError:
-            print("busy", flush=True)
-    """
-    both = [start(run, path) for _ in range(2)]
-    for process in both:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    for process in both:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    said = sorted(process.stdout.readline() for process in both if process.stdout is not None)
-    assert said == ["busy\n", "mine\n"]
-    for process in both:
-        process.communicate("end\n", timeout=30)
 
 
 def test_a_reader_of_a_growing_store_sees_only_whole_blocks(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -14,14 +13,22 @@ from typer.testing import CliRunner
 
 from rayfbnn import cli
 from rayfbnn.errors import ConfigError, RayFBNNError, StoreCorruptError, StoreError, StoreForeignError
-from rayfbnn.store.records import SEAL, seal_of
 from rayfbnn.study import Rule, Study
 from rayfbnn.study.plan import Member
 from tests.support.small import small_spec, write_train
-from tests.support.store.forging import document, sealed
-from tests.support.store.planted import content, leave_behind, make_victim
-
-Plant = Callable[[Path, Path], object]  # takes the study, and a folder elsewhere
+from tests.support.store.damages import (
+    FILE,
+    FOLDER,
+    LINKS,
+    Damage,
+    content,
+    in_place_of,
+    leave_behind,
+    make_outside,
+    moved,
+    put,
+)
+from tests.support.store.forging import chain_again, document, forge, places, sealed, set_at
 
 MADE, NEW = "members/c0000-s0000000001.zarr", "members/c0000-s0000000004.zarr"  # stores, there and not yet
 UNFINISHED = "members/.c0000-s0000000004.zarr.creating"
@@ -35,51 +42,6 @@ VERBS = {
 }
 
 
-def _put(name: str, make: Callable[[Path, Path], object]) -> Plant:
-    """Something in the place of what has a name in a study."""
-
-    def plant(study: Path, victim: Path) -> None:
-        path = study / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        path.parent.mkdir(exist_ok=True)
-        make(path, victim)
-
-    return plant
-
-
-def _moved(name: str) -> Plant:
-    """A link to the real folder or file, which was moved elsewhere."""
-
-    def plant(study: Path, victim: Path) -> None:
-        (study / name).rename(victim / "moved")
-        (study / name).symlink_to(victim / "moved")
-
-    return plant
-
-
-KINDS: dict[str, Callable[[Path, Path], object]] = {
-    "a link to a folder": lambda path, victim: path.symlink_to(victim),
-    "a link to a file": lambda path, victim: path.symlink_to(victim / "thesis.txt"),
-    "a broken link": lambda path, victim: path.symlink_to(victim / "new"),
-    "a pipe": lambda path, victim: os.mkfifo(path),
-}
-FILE: dict[str, Callable[[Path, Path], object]] = {"a file": lambda path, victim: path.write_text("mine")}
-FOLDER: dict[str, Callable[[Path, Path], object]] = {"a folder": lambda path, victim: path.mkdir()}
-IN_THE_PLACE_OF: dict[str, dict[str, Callable[[Path, Path], object]]] = {
-    "looks": KINDS | FILE,
-    "looks/c0000": KINDS | FILE,
-    "additions": KINDS | FILE,
-    "failures": KINDS | FILE,
-    "members": KINDS | FILE,
-    MADE: KINDS | FILE,
-    NEW: KINDS | FILE,
-    UNFINISHED: KINDS | FILE,
-    f"{MADE}.log.jsonl": KINDS | FOLDER,
-    f"{NEW}.log.jsonl": KINDS | FOLDER,
-    "study.json": KINDS,
-    "additions/000001.json": KINDS,
-    "additions/000002.json": KINDS,
-}
 FOREIGN = (
     "thesis.txt",
     "members/thesis.txt",
@@ -93,17 +55,20 @@ FOREIGN = (
     "members/c0000-s0000000001.zarr.creating",
     "members/.c0000-s0000000001.zarr.log.jsonl",
 )
-PLANTS: dict[str, Plant] = {
+PLANTS: dict[str, Damage] = {
+    **dict(
+        in_place_of(
+            LINKS | FILE,
+            *("looks", "looks/c0000", "additions", "failures", "members", MADE, NEW, UNFINISHED),
+        )
+    ),
+    **dict(in_place_of(LINKS | FOLDER, f"{MADE}.log.jsonl", f"{NEW}.log.jsonl")),
+    **dict(in_place_of(LINKS, "study.json", "additions/000001.json", "additions/000002.json")),
     **{
-        f"{name}: {kind}": _put(name, make)
-        for name, kinds in IN_THE_PLACE_OF.items()
-        for kind, make in kinds.items()
-    },
-    **{
-        f"{name}: moved, and a link left": _moved(name)
+        f"{name} was moved, and a link left": moved(name)
         for name in ("looks", "looks/c0000", "additions", "failures", "members", MADE, "study.json")
     },
-    **{f"{name} is foreign": _put(name, lambda path, victim: path.mkdir()) for name in FOREIGN},
+    **{f"{name} is foreign": put(name, FOLDER["a folder"]) for name in FOREIGN},
 }
 
 
@@ -117,7 +82,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study.members.fail(Member(0, 3), "the first energy is not finite")
     study.run(workers=0, progress=False)
     study.add([4])
-    make_victim(folder / "victim")
+    make_outside(folder / "victim")
     return folder
 
 
@@ -155,7 +120,7 @@ def test_a_study_with_a_link_or_a_foreign_file_is_refused(name: str, here: Path)
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_refuses_a_study_with_a_link_in_one_line(verb: str, here: Path) -> None:
-    PLANTS["additions: a broken link"](here / "study", here / "victim")
+    PLANTS["additions is a broken link"](here / "study", here / "victim")
     check_refused(verb, here)
 
 
@@ -167,11 +132,11 @@ def test_every_verb_refuses_every_hostile_study_in_one_line(name: str, here: Pat
         check_refused(verb, here)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LINKS)
 @pytest.mark.parametrize("name", ["failures/c0000-s0000000004.zarr.json", "looks/c0000/000003.json"])
 def test_a_link_in_the_place_of_a_record_is_not_followed(name: str, kind: str, here: Path) -> None:
     """It is met only by those who read or write the record, which `run` does."""
-    _put(name, KINDS[kind])(here / "study", here / "victim")
+    put(name, LINKS[kind])(here / "study", here / "victim")
     check_refused("run", here)
 
 
@@ -223,16 +188,16 @@ def test_a_folder_that_is_swapped_for_a_link_while_a_study_runs_is_not_written_t
     assert content(here) == before
 
 
-@pytest.mark.parametrize("kind", KINDS | FILE)
+@pytest.mark.parametrize("kind", LINKS | FILE)
 @pytest.mark.parametrize("name", ["members", MADE, f"members/.{Path(MADE).name}.creating"])
 def test_no_study_is_made_through_a_link(
     name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    here, victim = tmp_path, make_victim(tmp_path / "victim")
+    here, victim = tmp_path, make_outside(tmp_path / "victim")
     write_train(here)
     (here / "made" / name).parent.mkdir(parents=True)
-    (KINDS | FILE)[kind](here / "made" / name, victim)
+    put(name, (LINKS | FILE)[kind])(here / "made", victim)
     before = content(here)
     with pytest.raises((ConfigError, StoreError)):
         Study.create(here / "made", small_spec(here), seeds=1)
@@ -282,32 +247,15 @@ HARMLESS: dict[str, dict[str, list[Any]]] = {
 }
 
 
-def keys(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of every value in a document, but for those in a configuration and in further quantities."""
-    entries = list(content.items() if isinstance(content, dict) else enumerate(content))
-    for name, value in entries[:1] if path in (("quantities",), ("reasons",), ("digests",)) else entries:
-        if name != SEAL:
-            yield (*path, name)
-        if isinstance(value, dict | list) and name != "keys":
-            yield from keys(value, (*path, name))
-
-
-def changed(content: dict[str, Any], path: tuple[Any, ...], value: object) -> dict[str, Any]:
-    table: Any = content
-    for name in path[:-1]:
-        table = table[name]
-    table[path[-1]] = value
-    return content
-
-
-def forge(study: Path, file: str, content: dict[str, Any]) -> None:
-    """Write a file with a seal that fits, and let all records be of the study that the plan then is."""
-    (study / file).write_bytes(sealed(content))
-    if file == PLAN:
-        identity = seal_of((study / PLAN).read_bytes(), study)
-        for folder in ("looks", "additions", "failures"):
-            for record in (study / folder).rglob("*.json"):
-                record.write_bytes(sealed(document(record) | {"study": identity}))
+def fields(record: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in a record, but for those in a configuration, and one of many quantities."""
+    first = {name: next(iter(record[name]), None) for name in ("quantities", "digests") if name in record}
+    for path in places(record):
+        is_first = (
+            path[1] in (0, first.get(path[0])) if len(path) > 1 and path[0] in (*first, "reasons") else True
+        )
+        if is_first and "keys" not in path[:-1]:
+            yield path
 
 
 def happens(path: Path) -> str:
@@ -334,11 +282,11 @@ def test_hostile_values_in_a_record_do_no_harm(file: str, original: Path, tmp_pa
         if ".zarr" not in str(path.parent)
     ]
     used: dict[str, list[Any]] = {}
-    for path in keys(document(original / "study" / file)):
+    for path in fields(document(original / "study" / file)):
         for value in HOSTILE:
             for record in records:
                 shutil.copy(original / "study" / record, study / record)
-            forge(study, file, changed(document(study / file), path, value))
+            forge(study / file, lambda record, path=path, value=value: set_at(record, path, value))
             if happens(study) == "used":
                 used.setdefault(".".join(map(str, path)), []).append(value)
     assert used == HARMLESS.get(file, {})
@@ -346,31 +294,33 @@ def test_hostile_values_in_a_record_do_no_harm(file: str, original: Path, tmp_pa
 
 def _larger(study: Path, *, configurations: int, seeds: int) -> None:
     """Let the plan have more configurations, whose temperatures differ, and more seeds."""
-    plan = document(study / PLAN)
-    (one,) = plan["configurations"]
-    plan["configurations"] = [
-        one | {"varied": [f"a={number}"], "keys": one["keys"] | {"temperature": 1 + number / 10_000}}
-        for number in range(configurations)
-    ]
-    plan["seeds"] = list(range(1, seeds + 1))
     for folder in ("looks", "additions", "failures"):
         shutil.rmtree(study / folder)
-    forge(study, PLAN, plan)
+
+    def change(plan: dict[str, Any]) -> None:
+        (one,) = plan["configurations"]
+        plan["configurations"] = [
+            one | {"varied": [f"a={number}"], "keys": one["keys"] | {"temperature": 1 + number / 10_000}}
+            for number in range(configurations)
+        ]
+        plan["seeds"] = list(range(1, seeds + 1))
+
+    forge(study / PLAN, change)
 
 
 def _with_additions(study: Path, *, configurations: int, seeds: int) -> None:
     """Let additions of at most 10,000 seeds, each small enough for one call, give that many seeds."""
     _larger(study, configurations=configurations, seeds=10)
     (study / "additions").mkdir()
-    identity = seal_of((study / PLAN).read_bytes(), study)
     for number, first in enumerate(range(11, seeds + 1, 10_000), 1):
         record = {
-            "study": identity,
+            "study": "",
             "number": number,
             "seeds": list(range(first, min(first + 10_000, seeds + 1))),
             "after_looks": [0] * configurations,
         }
         (study / f"additions/{number:06d}.json").write_bytes(sealed(record))
+    chain_again(study)
 
 
 @pytest.mark.parametrize("make", [_larger, _with_additions])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -17,23 +16,20 @@ from rayfbnn.errors import ConfigError, StoreCorruptError
 from rayfbnn.spec import RunSpec
 from rayfbnn.store import documents
 from rayfbnn.store.documents import Document, as_document
-from rayfbnn.store.payload import joined
-from rayfbnn.store.records import SEAL, Record, seal_of
+from rayfbnn.store.records import SEAL, Record
 from rayfbnn.store.root import RootDocument
 from rayfbnn.store.tuning_log import TuningDocument
 from rayfbnn.study import sealed as of_studies
 from rayfbnn.study.files import LookDocument
-from tests.support.store.forging import chain_again, document, sealed
-from tests.support.store.hostile import parts, put
+from tests.support.store.forging import LEFT_OUT, chain_again, forge, read, sealed, set_at
 
-_MISSING = object()  # the key is left out
 _DEEP: list[Any] = []
 for _ in range(400):
     _DEEP = [_DEEP]
 
 # Any field may hold these.
 _ANY: list[tuple[str, Any]] = [
-    ("missing", _MISSING),
+    ("missing", LEFT_OUT),
     ("null", None),
     ("true", True),
     ("0", 0),
@@ -128,15 +124,15 @@ class Forgery:
 
     def apply(self, root: Path) -> None:
         """Forge the field, and seal everything that follows from it again."""
-        file = root / self.field.file
-        content, payload = read(file)
-        raw = sealed(self._forged(content))
-        file.write_bytes(raw if payload is None else joined(raw, payload))
-        again(root)
+        content, payload = read(root / self.field.file)
+        set_at(content, self.field.path, self.value)
+        (root / self.field.file).write_bytes(sealed(content, payload))
+        chain_again(root)
 
     def has_type(self, root: Path) -> bool:
         """Return True if the forged record and its configuration are right by themselves."""
-        content = self._forged(read(root / self.field.file)[0])
+        content = read(root / self.field.file)[0]
+        set_at(content, self.field.path, self.value)
         try:
             _typed(self.field.file, content)
             for keys in _configurations(content):
@@ -144,16 +140,6 @@ class Forgery:
         except (StoreCorruptError, ConfigError):
             return False
         return True
-
-    def _forged(self, content: dict[str, Any]) -> dict[str, Any]:
-        inner: Any = content
-        for key in self.field.path[:-1]:
-            inner = inner[key]
-        if self.value is _MISSING:
-            del inner[self.field.path[-1]]
-        else:
-            inner[self.field.path[-1]] = copy.copy(self.value)
-        return content
 
 
 @dataclass(frozen=True)
@@ -167,25 +153,10 @@ class ForgedArrays:
         return f"{self.file}: all numbers are {self.value}"
 
     def apply(self, root: Path) -> None:
-        content, payload = parts(root / self.file)
+        payload = read(root / self.file)[1] or b""
         n = len(payload) // 8
-        put(root / self.file, content, np.full(n, self.value).tobytes() + payload[8 * n :])
-
-
-def read(file: Path) -> tuple[dict[str, Any], bytes | None]:
-    """Return the record in a file, and the arrays after it if there are any."""
-    return (document(file), None) if file.suffix == ".json" else parts(file)
-
-
-def again(root: Path) -> None:
-    """Seal all that follows from a file of a store or study again."""
-    if root.name.endswith(".zarr"):
-        chain_again(root)
-        return
-    identity = seal_of((root / "study.json").read_bytes(), root)
-    for folder in ("looks", "additions", "failures"):
-        for record in (root / folder).rglob("*.json"):
-            record.write_bytes(sealed(document(record) | {"study": identity}))
+        forged = np.full(n, self.value).tobytes() + payload[8 * n :]
+        forge(root / self.file, lambda content: None, forged)
 
 
 def _typed(name: str, content: dict[str, Any]) -> Document:
@@ -296,7 +267,7 @@ def forgeries(root: Path, field: Field) -> list[Forgery]:
     return [
         Forgery(field, name, value)
         for name, value in values
-        if _differs(value, inner[last] if is_there else _MISSING)
+        if _differs(value, inner[last] if is_there else LEFT_OUT)
     ]
 
 
@@ -315,4 +286,4 @@ def forged_arrays(root: Path) -> list[ForgedArrays]:
 
 
 def _differs(value: Any, original: Any) -> bool:
-    return value is _MISSING or repr(value) != repr(original)
+    return value is LEFT_OUT or repr(value) != repr(original)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -10,13 +11,14 @@ import signal
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rayfbnn.errors import RayFBNNError
 from rayfbnn.store.payload import joined, split
-from rayfbnn.store.records import NO_SEAL, SEAL, seal, seal_of
+from rayfbnn.store.records import HEAD, NO_SEAL, SEAL, seal, seal_of
+from rayfbnn.store.root import HOLDER
 from rayfbnn.store.store import Store
 from rayfbnn.store.verify import verify
 from tests.support.store.toy import contents, step
@@ -36,43 +38,85 @@ MOST_SECONDS = 10  # of the processor's time, for each step; other programs add 
 MOST_WAITING = 60  # seconds by the clock
 
 
+def read(file: Path) -> tuple[dict[str, Any], bytes | None]:
+    """Return the record in a file, and the arrays after it if it is that of a block or segment."""
+    raw: bytes | memoryview = file.read_bytes()
+    payload = None
+    if file.suffix in (".block", ".segment"):
+        raw, payload = split(bytes(raw), file)
+    content: dict[str, Any] = json.loads(bytes(raw))
+    return content, None if payload is None else bytes(payload)
+
+
 def document(file: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(file.read_bytes())
-    return content
+    return read(file)[0]
 
 
-def sealed(content: dict[str, Any]) -> bytes:
-    """The document with a seal that fits, as whoever forges one would make it."""
+def sealed(content: dict[str, Any], payload: bytes | None = None) -> bytes:
+    """The document with a seal that fits, as whoever forges one would make it, and arrays after it."""
     place = content["attributes"] if isinstance(content.get("attributes"), dict) else content
     place.pop(SEAL, None)
     place[SEAL] = NO_SEAL
     try:
-        return seal(content)
+        raw = seal(content)
     except ValueError:  # not a number that JSON has; the json module reads it all the same
         raw = json.dumps(content, indent=1).encode()
-        digest = hashlib.sha256(raw).hexdigest()
-        return raw.replace(NO_SEAL.encode(), digest.encode())
+        raw = raw.replace(NO_SEAL.encode(), hashlib.sha256(raw).hexdigest().encode())
+    return raw if payload is None else joined(raw, payload)
 
 
-def forge(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a JSON file, and seal it and all records that follow from it again."""
-    content = document(file)
+def forge(file: Path, change: Callable[[dict[str, Any]], object], payload: bytes | None = None) -> None:
+    """Change the record in a file, and perhaps the arrays after it, and seal all that follows from it again.
+
+    Nothing follows from a head, from a note of the driver, or from the records of a study.
+    """
+    content, arrays = read(file)
+    if payload is not None:
+        arrays = payload
+        content["payload"] = hashlib.sha256(payload).hexdigest()
     change(content)
-    file.write_bytes(sealed(content))
-    chain_again(store_of(file))
+    file.write_bytes(sealed(content, arrays))
+    root = next(folder for folder in file.parents if (folder / _root(folder)).exists())
+    if file.name not in (HEAD, HOLDER) and (root.suffix == ".zarr" or file.parent == root):
+        chain_again(root)
 
 
-def store_of(file: Path) -> Path:
-    return next(folder for folder in file.parents if folder.name.endswith(".zarr"))
+def places(value: Any, *before: Any) -> Iterator[tuple[Any, ...]]:
+    """The path of every key and element of a JSON document, but of no seal."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        if key != SEAL:
+            yield (*before, key)
+            yield from places(one, *before, key)
 
 
-def chain_again(store: Path) -> None:
-    """Let every record name the root and the record before it, and every head the last."""
+def set_at(content: Any, path: Sequence[Any], value: object) -> None:
+    """Put a value at a path of keys; LEFT_OUT removes the key."""
+    for key in path[:-1]:
+        content = content[key]
+    if value is LEFT_OUT:
+        del content[path[-1]]
+    else:
+        content[path[-1]] = copy.copy(value)
+
+
+LEFT_OUT = object()
+
+
+def _root(folder: Path) -> str:
+    return "zarr.json" if folder.name.endswith(".zarr") else "study.json"
+
+
+def chain_again(root: Path) -> None:
+    """Let every record name the store or study and the record before it, and every head the last."""
     try:
-        identity = seal_of((store / "zarr.json").read_bytes(), store)
+        identity = seal_of((root / _root(root)).read_bytes(), root)
     except RayFBNNError:
         return
-    commits = store / "commits"
+    for folder in ("looks", "additions", "failures"):
+        for file in (root / folder).rglob("*.json"):
+            file.write_bytes(sealed(document(file) | {"study": identity}))
+    commits = root / "commits"
     for file in sorted([*commits.glob("extension*.json"), *commits.glob("verdicts/*.json")]):
         file.write_bytes(sealed(document(file) | {"store": identity}))
     last = ""
@@ -83,23 +127,21 @@ def chain_again(store: Path) -> None:
         last, n_blocks = "", 0
         for file in sorted([*batch.glob("0*.block"), *batch.glob("0*.segment")]):
             last, n_blocks = _chained(file, identity, last, n_blocks)
-        head = document(batch / "head.json")
+        head = document(batch / HEAD)
         if isinstance(head.get("blocks"), int) and head["blocks"] <= n_blocks:
             head |= {"blocks": n_blocks, "last": last}
-        (batch / "head.json").write_bytes(sealed(head | {"store": identity}))
+        (batch / HEAD).write_bytes(sealed(head | {"store": identity}))
 
 
 def _chained(file: Path, identity: str, last: str, n_blocks: int) -> tuple[str, int]:
     """Let a block or segment name the root and the block before; return its digest, and its number plus 1."""
     try:
-        record, payload = split(file.read_bytes(), file)
-        content = json.loads(record) | {"store": identity, "previous": last}
-        raw = sealed(content)
+        content, payload = read(file)
+        raw = sealed(content | {"store": identity, "previous": last})
     except (RayFBNNError, OSError, ValueError):
         return last, n_blocks
-    file.write_bytes(joined(raw, bytes(payload)))
-    segment = content.get("segment")
-    block = content.get("block")
+    file.write_bytes(joined(raw, payload or b""))
+    segment, block = content.get("segment"), content.get("block")
     end = segment.get("last") if isinstance(segment, dict) else seal_of(raw, file)
     return str(end), (block if isinstance(block, int) else n_blocks) + 1
 
