@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 from pathlib import Path
@@ -16,7 +15,7 @@ from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorS
 from rayfbnn.model.sampled import SampledPosterior
 from tests.support.fbm import statistics
 from tests.support.marks import some_long
-from tests.support.problems import chain_streams
+from tests.support.problems import chain_streams, parse
 
 DATA = Path(__file__).parents[1] / "data" / "fbm"
 N_CHAINS, N_WARMUP, N_DRAWS = 256, 8, 20  # at least 2,000 effective draws of every quantity
@@ -28,8 +27,7 @@ PROBLEMS = {
 
 
 def read(name: str) -> np.ndarray:
-    with open(DATA / name, newline="") as file:
-        return np.array([[float(value) for value in row] for row in csv.reader(file)])
+    return np.loadtxt(DATA / name, delimiter=",", ndmin=2)
 
 
 def simulate(kind: str) -> tuple[SampledPosterior, np.ndarray, np.ndarray]:
@@ -40,12 +38,7 @@ def simulate(kind: str) -> tuple[SampledPosterior, np.ndarray, np.ndarray]:
     """
     inputs, priors, noise = PROBLEMS[kind]
     train, test = read(f"tiny_{kind}_train.csv"), read(f"tiny_{kind}_test.csv")[:, :inputs]
-    network = NetworkSpec(
-        inputs,
-        1,
-        (LayerSpec(3, "tanh"),),
-        {name: PriorSpec.parse(text, key=name, two_levels=name[0] == "b") for name, text in priors.items()},
-    )
+    network = NetworkSpec(inputs, 1, (LayerSpec(3, "tanh"),), parse(priors))
     noise_prior = PriorSpec.parse(noise, key="noise") if noise else None
     model = ModelSpec("real" if kind == "real" else "binary", noise_prior)
     posterior = SampledPosterior.from_spec(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from rayfbnn.mcmc.operations import Heatbath, Hybrid, Repeat, SampleNoise, Sampl
 from rayfbnn.mcmc.schedule import build_iteration, run
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.sampled import SampledPosterior
-from tests.support.problems import chain_streams
+from tests.support.problems import chain_streams, parse
 
 TESTS = Path(__file__).parents[1]
 FBM = TESTS / "data" / "fbm" / "robot_arm"
@@ -21,8 +20,7 @@ N_CHAINS, N_BURN_IN, N_DRAWS = 16, 60, 100
 
 
 def read(path: Path) -> np.ndarray:
-    with open(path, newline="") as file:
-        return np.array([[float(value) for value in row] for row in list(csv.reader(file))[1:]])
+    return np.loadtxt(path, delimiter=",", skiprows=1)
 
 
 @pytest.mark.long
@@ -36,12 +34,7 @@ def test_robot_arm_agrees_with_fbm() -> None:
         one for name in ("S1", "S2", "S3") for one in json.loads((FBM / "fbm_runs.json").read_text())[name]
     ]
     priors = {"ih0": "1:0.2", "bh0": "1:0.2", "ho0": "x1:0.2", "bo": "1"}
-    network = NetworkSpec(
-        2,
-        2,
-        (LayerSpec(16, "tanh"),),
-        {name: PriorSpec.parse(text, key=name, two_levels=name[0] == "b") for name, text in priors.items()},
-    )
+    network = NetworkSpec(2, 2, (LayerSpec(16, "tanh"),), parse(priors))
     model = ModelSpec("real", PriorSpec.parse("0.1:0.2", key="noise"))
     posterior = SampledPosterior.from_spec(network, model, train[:, :2], train[:, 2:], dtype="float32")
     updates = {"sample-sigmas": posterior.sample_sigmas, "sample-noise": posterior.sample_noise}

@@ -21,9 +21,9 @@ from rayfbnn.model.integrated import WithoutOutputs
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Trajectory
 from rayfbnn.streams import Purpose
-from tests.support.kernels.every_backend import BackendUnderTest, every_backend, values_of
+from tests.support.kernels.every_backend import BackendUnderTest, every_backend
 from tests.support.kernels.marginals import NOT_COVERED, beginning, largest_error
-from tests.support.kernels.networks import Start, chains_of, end_of
+from tests.support.kernels.networks import Start, chains_of, end_of, values_of
 from tests.support.marks import some_long
 from tests.support.model import data_models
 from tests.support.model.marginals import BOTH, OUTPUTS, PRECISIONS, conditional, made

@@ -24,7 +24,7 @@ from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.selftest.pivots import is_exact, joint_p_values
 from rayfbnn.state import Advance, ChainState
 from rayfbnn.streams import Purpose, Streams
-from tests.support.problems import chain_streams, streams_on_array
+from tests.support.problems import chain_streams, parse, streams_on_array
 
 N_ITERATIONS = 5
 N_CHAINS, FEW = 20_000, 4_000  # of the long tests and of the others
@@ -60,12 +60,8 @@ class Problem:
     def posterior(
         self, *, dtype: Literal["float32", "float64"] = "float64", xp: Any = np
     ) -> SampledPosterior:
-        priors = {
-            name: PriorSpec.parse(text, key=name, two_levels=name[0] in "bt")
-            for name, text in self.priors.items()
-        }
         n_outputs = data_model_from_spec(self.model).n_outputs(self.n_targets)
-        network = NetworkSpec(self.n_inputs, n_outputs, self.hidden, priors)
+        network = NetworkSpec(self.n_inputs, n_outputs, self.hidden, parse(self.priors))
         targets = np.zeros((self.n_cases, self.n_targets))
         return SampledPosterior.from_spec(network, self.model, self.inputs, targets, dtype=dtype, xp=xp)
 

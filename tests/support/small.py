@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,9 @@ def contents(path: str | Place) -> dict[str, Array]:
     return draws
 
 
-def assert_same_draws(path: str | Place, other: str | Place) -> None:
+def assert_same_draws(
+    path: str | Place, other: str | Place, contents: Callable[[Any], dict[str, Array]] = contents
+) -> None:
     """Check that two stores hold the same bits."""
     ours, theirs = contents(path), contents(other)
     assert ours.keys() == theirs.keys()

@@ -17,8 +17,7 @@ from rayfbnn.model.approximated_posterior import ApproximatedPosterior
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Streams
-from tests.support.kernels.every_backend import values_of
-from tests.support.kernels.networks import Start, small
+from tests.support.kernels.networks import Start, small, values_of
 from tests.support.marks import some_long
 from tests.support.model import data_models
 from tests.support.problems import covariates_of, network, problem

@@ -24,7 +24,7 @@ from rayfbnn.model.integrated import WithoutOutputs, WithoutPrecisions, marginal
 from rayfbnn.model.regression import Regression
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import Advance, Target, Trajectory
-from tests.support.kernels.networks import H100_SHARED_BYTES, device_copy, on_device
+from tests.support.kernels.networks import H100_SHARED_BYTES, device_copy, on_device, values_of
 from tests.support.shim.compiled import ShimBuild, needs_gxx
 from tests.support.standin_cupy.install import installed
 
@@ -94,21 +94,6 @@ class BackendUnderTest:
             start = Trajectory(*(on_device(array) for array in vars(start).values()))
         end, potential = self.advance_for(target)(target, start, n_steps=n_steps, order=order)
         return to_host(end.position), to_host(end.momentum), to_host(potential)
-
-
-def values_of(target: SampledPosterior) -> Array:
-    """Targets (n_cases, n_targets) as `SampledPosterior.from_spec` takes them."""
-    rows = target.targets
-    if target.model.kind == "class":
-        values = rows.argmax(axis=0)[:, None].astype(float)
-    elif target.model.kind == "survival":
-        times = np.where(rows[1] > -np.inf, np.exp(rows[1]), np.nan)
-        values = np.where(rows[0] > 0, times, -times)[:, None]
-    else:
-        values = rows[: target.n_targets].T.copy()
-    if target.observed is not None:  # targets that are missing are kept as zeros
-        values[target.observed.T == 0] = np.nan
-    return values
 
 
 def copy_on_device(target: Any) -> Any:

@@ -154,9 +154,21 @@ def device_copy(host: SampledPosterior, values: Array) -> SampledPosterior:
     )
 
 
+def values_of(target: SampledPosterior) -> Array:
+    """Targets (n_cases, n_targets) as `SampledPosterior.from_spec` takes them."""
+    rows = target.targets
+    if target.model.kind == "class":
+        values = rows.argmax(axis=0)[:, None].astype(float)
+    elif target.model.kind == "survival":
+        times = np.where(rows[1] > -np.inf, np.exp(rows[1]), np.nan)
+        values = np.where(rows[0] > 0, times, -times)[:, None]
+    else:
+        values = rows[: target.n_targets].T.copy()
+    if target.observed is not None:  # targets that are missing are kept as zeros
+        values[target.observed.T == 0] = np.nan
+    return values
+
+
 def both(model: str, dtype: Any, spec: Any, n_cases: int) -> tuple[SampledPosterior, SampledPosterior]:
     host = problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
-    values = host.targets.T
-    if model == "class":
-        values = values.argmax(axis=1)[:, None].astype(float)
-    return host, device_copy(host, values)
+    return host, device_copy(host, values_of(host))

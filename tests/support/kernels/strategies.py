@@ -9,13 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from hypothesis import strategies as st
 
-from rayfbnn.arrays import Array
 from rayfbnn.kernels.network_plan import ACTIVATION_CODES
 from rayfbnn.model.architecture import NetworkSpec, destination
 from rayfbnn.model.sampled import SampledPosterior
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose
-from tests.support.kernels.networks import Start
+from tests.support.kernels.networks import Start, values_of
 from tests.support.problems import MODELS, covariates_of, network, problem, streams
 
 REAL_OR_BINARY = sorted(set(MODELS) - {"class"})
@@ -93,18 +92,9 @@ def posteriors(
     target = problem(model, spec=spec, dtype=dtype, n_cases=n_cases)
     if not draw(st.booleans()):
         return target
-    values = _values(target)
+    values = values_of(target)
     values[draw(st.integers(0, n_cases - 1)), 0] = np.nan
     return SampledPosterior.from_spec(spec, target.model, covariates_of(target), values, dtype=dtype)
-
-
-def _values(target: SampledPosterior) -> Array:
-    """Targets (n_cases, n_targets) as `SampledPosterior.from_spec` takes them, NaN where missing."""
-    is_class = target.model.kind == "class"
-    values = target.targets.argmax(0)[:, None].astype(float) if is_class else target.targets.T.copy()
-    if target.observed is not None:
-        values[target.observed.T == 0] = np.nan
-    return values
 
 
 @st.composite
@@ -117,7 +107,7 @@ def _variants(
     """
     target = posterior
     if draw(st.booleans()):
-        values = _values(posterior)
+        values = values_of(posterior)
         target = target.with_targets(np.stack([np.roll(values, k, axis=0) for k in range(n_chains)]))
     if may_be_tempered:
         temperatures = np.linspace(0.3, 1.0, n_chains)

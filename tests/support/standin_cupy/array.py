@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -38,15 +37,7 @@ class ndarray:  # noqa: N801, CuPy's name
     def _hold(self, values: Numbers, memory: Memory) -> None:
         self._values, self._memory = values, memory
 
-    # Attributes that the host knows.
-    shape = property(lambda self: self._values.shape)
-    ndim = property(lambda self: self._values.ndim)
-    size = property(lambda self: self._values.size)
-    dtype = property(lambda self: self._values.dtype)
-    itemsize = property(lambda self: self._values.itemsize)
-    nbytes = property(lambda self: self._values.nbytes)
-    strides = property(lambda self: self._values.strides)
-    flags = property(lambda self: self._values.flags)
+    # Attributes that the host knows; those that are NumPy's are set below.
     T = property(lambda self: _method("transpose")(self))
     data = property(lambda self: _Pointer(self._values.ctypes.data))
 
@@ -84,34 +75,6 @@ class ndarray:  # noqa: N801, CuPy's name
         log.record("upload", "set", self.nbytes)
         self._values[...] = arr
         self._memory.write()
-
-    def item(self) -> Any:
-        log.record("read", "item", self.itemsize)
-        return self._values.item()
-
-    def tolist(self) -> Any:
-        log.record("read", "tolist", self.nbytes)
-        return self._values.tolist()
-
-    def __bool__(self) -> bool:
-        log.record("read", "bool()", self.itemsize)
-        return bool(self._values)
-
-    def __int__(self) -> int:
-        log.record("read", "int()", self.itemsize)
-        return int(self._values)
-
-    def __float__(self) -> float:
-        log.record("read", "float()", self.itemsize)
-        return float(self._values)
-
-    def __index__(self) -> int:
-        log.record("read", "index", self.itemsize)
-        return operator.index(self._values)
-
-    def __repr__(self) -> str:
-        log.record("read", "repr", self.nbytes)
-        return repr(self._values)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise TypeError(
@@ -351,6 +314,35 @@ def _call_method(name: str, self: ndarray, /, *arguments: Any, **options: Any) -
         changed(compute, self, *sources)
         return None
     return made(compute, *sources)
+
+
+def _attribute(name: str) -> None:
+    setattr(ndarray, name, property(lambda self: getattr(self._values, name)))
+
+
+for _name in ("shape", "ndim", "size", "dtype", "itemsize", "nbytes", "strides", "flags"):
+    _attribute(_name)
+
+
+def _read(name: str, what: str) -> None:
+    """A method for which the host waits: it reads one value, or all of them."""
+
+    def read(self: ndarray) -> Any:
+        log.record("read", what, self.nbytes if name in ("tolist", "__repr__") else self.itemsize)
+        return getattr(self._values, name)()
+
+    setattr(ndarray, name, read)
+
+
+for _name, _what in {
+    "__bool__": "bool()",
+    "__int__": "int()",
+    "__float__": "float()",
+    "__index__": "index",
+}.items():
+    _read(_name, _what)
+for _name in ("item", "tolist", "__repr__"):
+    _read(_name, _name.strip("_"))
 
 
 def _binary(symbol: str, name: str) -> None:

@@ -15,7 +15,7 @@ from rayfbnn.store.records import SECONDS, Block
 from rayfbnn.store.storage.places import Place
 from rayfbnn.store.store import Store
 from rayfbnn.streams import Purpose, Streams
-from tests.support.small import make_store, small, write_train
+from tests.support.small import assert_same_draws, make_store, small, write_train
 
 SETTINGS: dict[str, Any] = {"levels": 4, "warmup": 3, "annealing": 5, "adaptation": 12}
 
@@ -78,10 +78,7 @@ def contents(path: str | Path | Place) -> dict[str, Array]:
 
 def assert_same_ladders(path: str | Path | Place, other: str | Path | Place) -> None:
     """Check that two stores hold the same bits."""
-    ours, theirs = contents(path), contents(other)
-    assert ours.keys() == theirs.keys()
-    for name, values in ours.items():
-        assert values.tobytes() == theirs[name].tobytes(), name
+    assert_same_draws(path, other, contents)
 
 
 def run_in_phases(path: Path, spec: RunSpec, *, gap: float, light: tuple[int, ...] = (1, 3)) -> Store:
