@@ -472,10 +472,10 @@ def test_an_honest_run_with_such_records_is_used(original_tuned: Path, tmp_path:
 @pytest.mark.parametrize(
     ("part", "change", "what"),
     [
-        ("measured", {"trajectories": 0}, "is not a record of tuning"),
-        ("measured", {"lengths": [3]}, "is not a record of tuning"),
-        ("measured", {"sums": [1]}, "is not a record of tuning"),
-        ("measured", {"diverged": 10**6}, "is not a record of tuning"),
+        ("measured", {"trajectories": 0}, "its measurements are out of range"),
+        ("measured", {"lengths": [3]}, "it does not have measurements of hybrid"),
+        ("measured", {"sums": [1]}, "its measurements are of different numbers of levels"),
+        ("measured", {"diverged": 10**6}, "its measurements are out of range"),
         ("settings", {"steps": 17}, "has settings that tuning cannot give hybrid"),
         ("settings", {"longest": 10**6}, "has settings that tuning cannot give hybrid"),
         ("settings", {"scales": [2.0]}, "has settings that tuning cannot give hybrid"),
