@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -175,17 +176,24 @@ def array_metadata(plan: ArrayPlan) -> bytes:
     The document is the one that Zarr writes, down to the order of its keys. Zarr itself takes a quarter of a
     second to import, which no reader of a store should wait for.
     """
-    codec = {"name": "vlen-utf8", "configuration": {}} if plan.is_text else _BYTES
+    return _array_metadata(plan.dims, plan.shape, plan.chunks, plan.dtype)
+
+
+@lru_cache(maxsize=256)  # many arrays differ only in their name, which is not in the file
+def _array_metadata(
+    dims: tuple[str, ...], shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str
+) -> bytes:
+    codec = {"name": "vlen-utf8", "configuration": {}} if dtype == "string" else _BYTES
     return seal(
         {
-            "shape": plan.shape,
-            "data_type": plan.dtype,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": plan.chunks}},
+            "shape": shape,
+            "data_type": dtype,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
-            "fill_value": _FILL.get(plan.dtype, "NaN"),
+            "fill_value": _FILL.get(dtype, "NaN"),
             "codecs": [codec, {"name": "crc32c"}],
             "attributes": {SEAL: NO_SEAL},
-            "dimension_names": plan.dims,
+            "dimension_names": dims,
             "zarr_format": 3,
             "node_type": "array",
             "storage_transformers": [],
