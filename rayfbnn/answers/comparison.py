@@ -319,7 +319,11 @@ def _keys(column: str) -> tuple[str, str]:
 def _cell(row: Compared, name: str) -> str:
     """Return a value with its standard error as text, "" if the row lacks it."""
     if name == "log_sigma":
-        return _largest(row.log_sigma)
+        sigma = max(row.log_sigma, key=lambda name: abs(row.log_sigma[name]), default="")
+        difference = row.log_sigma.get(sigma)
+        if not difference:  # no free sigmas, or the reference compared with itself
+            return "" if difference is None else "0"
+        return f"{difference:+.2f} ({sigma.removeprefix('sigma_')})"
     value, error = row.values.get(name, math.nan), row.values.get(f"{name}_se", math.nan)
     if math.isnan(value):
         return ""
@@ -331,12 +335,3 @@ def _cell(row: Compared, name: str) -> str:
     if decimals > _MOST_DECIMALS:
         return f"{value:.2e} +- {error:.1e}"
     return f"{value:,.{decimals}f} +- {error:,.{decimals}f}"
-
-
-def _largest(log_sigma: dict[str, float]) -> str:
-    if not log_sigma:
-        return ""
-    name = max(log_sigma, key=lambda name: abs(log_sigma[name]))
-    if log_sigma[name] == 0:  # the reference compared with itself
-        return "0"
-    return f"{log_sigma[name]:+.2f} ({name.removeprefix('sigma_')})"

@@ -95,7 +95,8 @@ def leave_out(
     if run.spec.data.shuffle:  # the cases are in another order in the store
         of_store, results = results, np.empty_like(results)
         results[:, order_of_cases(data.n_cases)] = of_store
-    return LeftOut(*results, run.total)
+    elpd, p, k = results
+    return LeftOut(elpd, p, k, run.total)
 
 
 def elpd_data(left_out: LeftOut) -> ELPDData:

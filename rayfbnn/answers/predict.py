@@ -187,7 +187,13 @@ def predict_from_draws(
     table = pd.concat(tables, ignore_index=True)
     if contributions:
         columns = contribution_columns(runs, inputs, executor=executor, memory_bytes=memory_bytes / 4)
-        table = _with_columns(table, columns)
+        for name in columns:
+            if name in table:
+                raise ConfigError(
+                    f"contributions: the table already has a column {name}, because of a target's"
+                    " name; rename the target, or leave contributions out"
+                )
+        table = pd.concat([table, pd.DataFrame(columns)], axis=1)
     _check_far_cases(table, inputs, targets, runs[0])
     summary = {"cases": len(table), "draws": sum(run.total for run in runs)} | means_over_cases(table)
     if targets is not None:
@@ -232,19 +238,6 @@ def _check_far_cases(table: pd.DataFrame, inputs: Array, targets: Array | None, 
             f"data: row {row + 1}, column {name}: {values[farthest]:g} is so far from the training cases that"
             f" {column} is not finite; correct it, or leave the row out"
         )
-
-
-def _with_columns(table: pd.DataFrame, columns: dict[str, Array]) -> pd.DataFrame:
-    """Return a table with further columns; ConfigError if it already has a column of the same name."""
-    import pandas as pd
-
-    for name in columns:
-        if name in table:
-            raise ConfigError(
-                f"contributions: the table already has a column {name}, because of a target's"
-                " name; rename the target, or leave contributions out"
-            )
-    return pd.concat([table, pd.DataFrame(columns)], axis=1)
 
 
 def _checked(run: Draws, inputs: Array, targets: Array | None) -> tuple[Array, Array | None]:

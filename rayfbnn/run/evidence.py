@@ -141,17 +141,18 @@ def evidence(
         inverse_temperatures=inverse_temperatures(temperatures, power=power),
         advance=advance,
     )
-    log_weights = _in_batches(
+    return _estimate(
         lambda streams, done: annealed(
             posterior.initial_state(streams, sigmas=None), streams, on_progress=done
         ),
         spec,
+        dataset,
         range(runs),
         per_batch,
         temperatures,
+        power,
         on_progress,
     )
-    return _estimate(log_weights, dataset.log_scale, temperatures, power)
 
 
 def evidence_of_ladders(
@@ -174,7 +175,7 @@ def evidence_of_ladders(
     """
     posterior = posterior_of_run(store)
     advance, _ = choose.advance_for(posterior)
-    log_weights = _in_batches(
+    annealed = _estimate(
         lambda streams, done: log_weights_of_level(
             path_of(posterior),
             store.tuning.ladder_rounds()[-1].settings,
@@ -185,12 +186,13 @@ def evidence_of_ladders(
             on_progress=done,
         ),
         store.spec,
+        store.data,
         range(_FIRST_RUN, _FIRST_RUN + runs),
         _RUNS_PER_BATCH,
         temperatures,
+        power,
         on_progress,
     )
-    annealed = _estimate(log_weights, store.data.log_scale, temperatures, power)
     return replace(
         annealed,
         log_marginal_likelihood=annealed.log_marginal_likelihood + ladders.log_ratio,
@@ -199,17 +201,20 @@ def evidence_of_ladders(
     )
 
 
-def _in_batches(
+def _estimate(
     annealed: Callable[[Streams, Callable[[int], None]], Array],
     spec: RunSpec,
+    data: Dataset,
     runs: range,
     per_batch: int,
     temperatures: int,
+    power: float,
     on_progress: Callable[[float], None],
-) -> Array:
-    """Return log weights on the host, (n_temperatures, n_runs), of batches of runs with these numbers.
+) -> Evidence:
+    """Estimate the log marginal likelihood from batches of runs with these numbers.
 
-    annealed     returns the log weights of a batch, and reports the temperatures that are complete
+    annealed     returns the log weights of a batch, (n_temperatures, n_chains), and reports the temperatures
+                 that are complete
     on_progress  called with the share of the work that is done
     """
     xp, parts = device_namespace(spec.device), []
@@ -221,14 +226,11 @@ def _in_batches(
             on_progress((before + n * number / temperatures) / len(runs))
 
         parts.append(to_host(annealed(streams, done)))
-    return np.concatenate(parts, axis=1)
-
-
-def _estimate(log_weights: Array, log_scale: float, temperatures: int, power: float) -> Evidence:
+    log_weights = np.concatenate(parts, axis=1)
     powers = inverse_temperatures(temperatures, power=power)[1:]
     normalisers = [normaliser(row) for row in log_weights[1:]]
     return Evidence(
-        log_marginal_likelihood=normalisers[-1].log_value - log_scale,
+        log_marginal_likelihood=normalisers[-1].log_value - data.log_scale,
         standard_error=normalisers[-1].standard_error,
         effective_runs=normalisers[-1].effective_runs,
         runs=log_weights.shape[1],

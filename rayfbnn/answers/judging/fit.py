@@ -333,5 +333,5 @@ def _can_judge(run: Draws, inputs: Array, targets: Array) -> bool:
     cases, training = np.column_stack([inputs, targets]), np.column_stack([run.data.inputs, run.data.targets])
     if cases.shape != training.shape:
         return True
-    in_order = [rows[np.lexsort(rows.T)] for rows in (cases, training)]
-    return not np.array_equal(*in_order, equal_nan=True)
+    cases, training = (rows[np.lexsort(rows.T)] for rows in (cases, training))
+    return not np.array_equal(cases, training, equal_nan=True)
