@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rayfbnn import api
-from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
 from rayfbnn.errors import ConfigError
 from rayfbnn.output.printing import say
 from rayfbnn.output.whole_file import whole_file, whole_files
@@ -94,9 +93,9 @@ def demo(folder: str | Path = "demo", *, workers: int | None = None, progress: b
 def demo_text(demo: Demo) -> str:
     """Describe the diagnosis, the errors of the predictions, and where the pictures are."""
     lines = [
-        diagnosis_text(demo.diagnosis),
+        str(demo.diagnosis),
         f"\nerrors on the test cases (a row for each case: {demo.predictions})",
-        prediction_text(demo.prediction),
+        str(demo.prediction),
         "\npictures" if demo.pictures else "\nno pictures: install rayfbnn[plots] for them",
         *(str(picture) for picture in demo.pictures),
     ]

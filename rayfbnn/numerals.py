@@ -26,6 +26,13 @@ def plain(value: float, digits: int) -> str:
     return text.rstrip("0").rstrip(".") if decimals else text
 
 
+def duration(seconds: float) -> str:
+    """Return a time such as "45 seconds", "12 minutes" or "3.4 hours"."""
+    if seconds < 120:
+        return f"{seconds:.2g} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{plain(seconds / 3600, 3)} hours"
+
+
 def compared(
     values: Sequence[float], limit: float, form: str, limit_form: str = "g"
 ) -> tuple[list[str], str]:

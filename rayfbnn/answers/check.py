@@ -17,7 +17,7 @@ from rayfbnn.draws.quantities import Quantities
 from rayfbnn.draws.subsets import check_same_posterior
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import StoreMismatchError
-from rayfbnn.output import tables
+from rayfbnn.output.facts import Answer, Badge, Fact, Paragraph, Sentences, TableFact
 from rayfbnn.reduce.effective import MIN_DRAWS, ess_bulk, ess_quantile, mcse_mean
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _MIN_ESS = 100  # a smaller effective sample size is itself too uncertain for th
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class CheckResult(Answer):
     """The results of the two tests of each quantity, and the verdict on all of them.
 
     Attributes
@@ -50,9 +50,18 @@ class CheckResult:
     false_alarm_rate: float
     reasons: tuple[str, ...]
 
-    def _repr_html_(self) -> str:
-        badge = tables.grade_badge("ok" if self.ok else "not ok", is_ok=self.ok).text
-        return f"<p>{badge}</p>{tables.items(self.reasons)}{tables.frame(self.table, 'quantity')}"
+    def facts(self) -> list[Fact]:
+        """Return the table of tests, the threshold, the reasons, and the verdict."""
+        threshold = (
+            f"a p-value below {self.threshold:.3g} counts as a difference; by chance alone any occurs with"
+            f" probability at most {self.false_alarm_rate:g}"
+        )
+        return [
+            TableFact.from_frame(self.table, "quantity"),
+            Paragraph(threshold),
+            Sentences(self.reasons),
+            Paragraph(Badge("ok" if self.ok else "not ok", self.ok)),
+        ]
 
     @property
     def ok(self) -> bool:

@@ -31,8 +31,7 @@ from rayfbnn.draws.subsets import check_same_posterior, halves, spread, with_dra
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import DataError
 from rayfbnn.numerals import plain
-from rayfbnn.output import tables
-from rayfbnn.output.lines import table_text
+from rayfbnn.output.facts import Answer, Fact, Paragraph, TableFact
 from rayfbnn.reduce.passes import TaskExecutor, TasksInProcess
 from rayfbnn.reduce.tile import Reader
 
@@ -237,7 +236,7 @@ _MOST_DECIMALS = 7
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Answer):
     """A table that compares methods with a reference.
 
     Attributes
@@ -290,26 +289,21 @@ class Comparison:
         document = {"reference": self.reference, "ok": self.ok, "reasons": list(self.reasons), "rows": rows}
         return json.dumps(as_json(document))
 
-    def to_text(self) -> str:
-        """Return the table in blocks of lines of at most about 100 characters."""
-        lines: list[str] = []
+    def facts(self) -> list[Fact]:
+        """Return a table for each group of columns, the reference, and its faults."""
+        facts: list[Fact] = []
         for title, columns in _BLOCKS.items():
             shown = [name for name in columns if any(_cell(row, name) for row in self.rows.values())]
-            if not shown:
-                continue
             rows = [
-                [method, *(_cell(row, name) or "-" for name in shown)] for method, row in self.rows.items()
+                (method, *(_cell(row, name) or "-" for name in shown)) for method, row in self.rows.items()
             ]
-            lines += ["", title] if lines else [title]
-            lines.append(table_text(["", *(columns[name] for name in shown)], rows))
-        lines += ["", f"reference: {self.reference}; distances below that of its halves are not meaningful"]
-        lines += [f"the reference may not have converged: {reason}" for reason in self.reasons]
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        frame = self.to_frame()
-        body = tables.table(tuple(frame.columns), frame.to_numpy().tolist())
-        return body + tables.items(self.reasons)
+            if shown:
+                facts.append(TableFact(("", *(columns[name] for name in shown)), rows, title))
+        facts.append(
+            Paragraph(f"reference: {self.reference}; distances below that of its halves are not meaningful")
+        )
+        doubts = (Paragraph(f"the reference may not have converged: {reason}") for reason in self.reasons)
+        return [*facts, *doubts]
 
 
 def _keys(column: str) -> tuple[str, str]:

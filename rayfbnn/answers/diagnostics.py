@@ -26,7 +26,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.quantities import Quantities, is_of_predictions
 from rayfbnn.draws.view import Draws
 from rayfbnn.numerals import compared
-from rayfbnn.output import tables
+from rayfbnn.output.facts import Answer, Badge, Fact, Paragraph, TableFact, limits, updates_text
 from rayfbnn.reduce.effective import MIN_DRAWS
 from rayfbnn.store.storage.places import as_typed
 
@@ -40,7 +40,7 @@ _MOST_DIVERGED = 2**31  # updates in an iteration; a forged store may have more
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Answer):
     """The diagnostics of a run, their thresholds, and the verdicts.
 
     Attributes
@@ -112,9 +112,34 @@ class Diagnosis:
             return "" if self.fit is None else self.fit.decided_by
         return self.predictions.decided_by or self.reasons[0]
 
-    def _repr_html_(self) -> str:
-        verdicts = "".join(verdict._repr_html_() for verdict in self.verdicts)
-        return verdicts + tables.frame(self.quantities, "quantity")
+    def facts(self) -> list[Fact]:
+        """Return the table of quantities, acceptance, the thresholds, and the verdicts with their advice."""
+        counts = self.acceptance, self.warmup_acceptance, self.divergences, self.warmup_divergences
+        return [
+            TableFact.from_frame(self.quantities, "quantity"),
+            Paragraph(updates_text(*counts)),
+            limits(self.thresholds),
+            *(fact for verdict in self.verdicts for fact in verdict.facts()),
+            Paragraph(Badge("ok" if self.ok else f"not ok: {self._why_not_ok()}", self.ok)),
+        ]
+
+    def _why_not_ok(self) -> str:
+        words = {
+            "cannot tell": "may not have converged",
+            "not usable": "are not usable",
+            "usable": "are usable but have not converged",
+        }
+        if self.decisive == "fit":
+            known = self.fit is not None and self.fit.grade == "misfit"
+            words_of_fit = "do not describe the targets" if known else "cannot be compared with the targets"
+            return f"the predictive distributions {words_of_fit} (docs/not_ok.md)"
+        of_parameters = self.hyperparameters if self.decisive == "all" else None
+        short = [
+            f"the {verdict.subject} {words.get(verdict.grade, 'have not converged')}"
+            for verdict in (self.ladders, self.predictions, of_parameters)
+            if verdict is not None and verdict.grade != "converged"
+        ]
+        return f"{', and '.join(short)} (docs/not_ok.md)"
 
     def to_json(self) -> str:
         """Return one JSON object; unknown values are null."""

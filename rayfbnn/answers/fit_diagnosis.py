@@ -16,7 +16,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.fits import FitSummary, fit_summary
 from rayfbnn.draws.view import Draws
 from rayfbnn.numerals import compared
-from rayfbnn.output import tables
+from rayfbnn.output.facts import Answer, Badge, Fact, Paragraph, Sentences, TableFact, limits
 from rayfbnn.reduce.importance import pareto_k
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LEAST_BINS = 4  # for an estimate of a drift and its error
 
 
 @dataclass(frozen=True)
-class FitDiagnosis:
+class FitDiagnosis(Answer):
     """The diagnostics of an approximation.
 
     Attributes
@@ -68,9 +68,15 @@ class FitDiagnosis:
             return self.fit is not None and self.fit.ok
         return not self.reasons
 
-    def _repr_html_(self) -> str:
-        of_starts = tables.frame(self.starts, "start") + tables.items(self.reasons)
-        return of_starts + ("" if self.fit is None else self.fit._repr_html_())
+    def facts(self) -> list[Fact]:
+        """Return the table of starts, the thresholds, the reasons, and the verdict on fit."""
+        return [
+            TableFact.from_frame(self.starts, "start"),
+            limits(self.thresholds),
+            Sentences(self.reasons),
+            *([] if self.fit is None else self.fit.facts()),
+            Paragraph(Badge("ok" if self.ok else "not ok", self.ok)),
+        ]
 
     def to_json(self) -> str:
         """Return one JSON object; unknown values are null."""

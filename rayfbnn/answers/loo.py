@@ -16,6 +16,7 @@ from rayfbnn.data.dataset import order_of_cases
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError
 from rayfbnn.memory import bytes_text, memory_of_machine
+from rayfbnn.output.facts import Answer, TableFact
 from rayfbnn.reduce.importance import is_unreliable, leave_out_tile, tile_jobs
 from rayfbnn.reduce.passes import TaskExecutor, TasksInProcess
 
@@ -159,7 +160,7 @@ def check_draws(run: Draws) -> None:
 
 
 @dataclass(frozen=True)
-class LooComparison:
+class LooComparison(Answer):
     """Several stores compared by leave-one-out cross-validation.
 
     Attributes
@@ -174,6 +175,10 @@ class LooComparison:
 
     table: pd.DataFrame
     elpds: Mapping[str, ELPDData]
+
+    def facts(self) -> list[TableFact]:
+        """Return the table."""
+        return [TableFact.from_frame(self.table, "store")]
 
     def to_json(self) -> str:
         """Return the table and the results of each store as one JSON object; unknown values are null."""

@@ -21,7 +21,8 @@ from rayfbnn.draws.subsets import check_independent, check_same_posterior, thinn
 from rayfbnn.draws.view import Draws
 from rayfbnn.errors import ConfigError, DataError
 from rayfbnn.model.likelihood.data_model import QUANTILES
-from rayfbnn.output import tables
+from rayfbnn.numerals import plain
+from rayfbnn.output.facts import Answer, Fact, Pairs, Paragraph, TableFact, html_of, with_error
 from rayfbnn.reduce.passes import TaskExecutor, TasksInProcess
 from rayfbnn.reduce.predictive import PredictiveSummary, summaries
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from rayfbnn.answers.judging.fit import FitVerdict
 
 
-_ROWS_SHOWN = 10  # in a notebook
+_ROWS_SHOWN, _DIGITS = 10, 5  # in a notebook, and of measures
 _MOMENTS = ("mean", "sd", "mean_mcse")
 _FAR = 100.0  # times the reach of the training cases; vague priors can give infinities nearer than that
 
@@ -57,7 +58,7 @@ class UsedDraws:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Answer):
     """The predictions of a posterior.
 
     Attributes
@@ -93,14 +94,29 @@ class Prediction:
     fit: FitVerdict | None = None
     equal_weights: Prediction | None = None
 
+    def facts(self) -> list[Fact]:
+        """Return the measures of the summary, the verdict on fit, and which draws were used."""
+        rows, equal = {}, self.equal_weights
+        for name, (value, error) in self.measures.items():
+            others = "" if equal is None else f"   (equal weights {plain(equal.summary[name], _DIGITS)})"
+            rows[name] = with_error(value, error, _DIGITS) + others
+        if self.fit is not None:
+            rows["fit"] = self.fit.grade_and_p
+        if self.stores and (numbers := self.stores[0].chain_numbers) is not None:
+            rows["chains"] = ", ".join(map(str, numbers))
+        if any(store.skipped for store in self.stores):
+            parts = dict.fromkeys(f"{store.skipped} of {store.committed}" for store in self.stores)
+            rows["skipped"] = f"{', '.join(parts)} draws of each chain"
+        return [Pairs(rows)]
+
     def _repr_html_(self) -> str:
         rows = self.table.head(_ROWS_SHOWN).set_axis(range(1, min(len(self.table), _ROWS_SHOWN) + 1))
         more = len(self.table) - len(rows)
-        left_out = tables.paragraph(f"and {more:,} more cases") if more else ""
-        verdicts = "".join(one._repr_html_() for one in (self.verdict, self.fit) if one is not None)
-        measures = [(name.replace("_", " "), *values) for name, values in self.measures.items()]
-        summary = tables.table(("", "mean", "standard error"), measures)
-        return summary + tables.frame(rows, "case") + left_out + verdicts
+        facts = [*self.facts(), TableFact.from_frame(rows, "case")]
+        facts += [Paragraph(f"and {more:,} more cases")] if more else []
+        return html_of(facts) + "".join(
+            one._repr_html_() for one in (self.verdict, self.fit) if one is not None
+        )
 
     @property
     def measures(self) -> dict[str, tuple[float, float | None]]:

@@ -16,7 +16,6 @@ import typer
 
 import rayfbnn
 from rayfbnn.cli.program import app, command, main, utf8
-from rayfbnn.describe import verb_results
 from rayfbnn.errors import (
     CheckFailed,
     ConfigError,
@@ -25,7 +24,7 @@ from rayfbnn.errors import (
     WorkerError,
     at_most_ten,
 )
-from rayfbnn.output.lines import terminal_height
+from rayfbnn.output.lines import line_width, terminal_height
 from rayfbnn.output.printing import Redrawn, answer, say, tell
 from rayfbnn.run.signals import INTERRUPTED, START_AGAIN
 
@@ -49,7 +48,7 @@ def _json(result: Any) -> str:
     return str(result.to_json()) if hasattr(result, "to_json") else json.dumps(asdict(result), default=str)
 
 
-def _answer(result: Any, as_json: bool, text: Callable[[Any], str]) -> None:
+def _answer(result: Any, as_json: bool, text: Callable[[Any], str] = str) -> None:
     answer(_json(result) if as_json else text(result), as_is=as_json)
 
 
@@ -61,7 +60,7 @@ def _tell_or_answer(text: str, out: Path | None, as_json: bool) -> None:
 
 
 def _print_run(summary: RunSummary, as_json: bool, until: str | None = None) -> None:
-    tell(_json(summary) if as_json else verb_results.run_text(summary), as_is=as_json)
+    tell(_json(summary) if as_json else str(summary), as_is=as_json)
     if until is not None and summary.ok is False:
         raise typer.Exit(NOT_CONVERGED)
 
@@ -120,13 +119,11 @@ def status(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    from rayfbnn.run.status import status_text
-
     _check_every(every)
     while True:
         current = rayfbnn.status(**given)
         numbers = {"done": current.done, "seconds_left": current.seconds_left}
-        text = json.dumps(asdict(current) | numbers) if as_json else status_text(current)
+        text = json.dumps(asdict(current) | numbers) if as_json else str(current)
         if not answer(text, as_is=as_json) or not watch or current.complete:
             return
         time.sleep(every)
@@ -143,7 +140,7 @@ def predict(as_json: AsJson = False, **given: Any) -> None:
     if given["contributions"] and given["out"] is None:
         raise ConfigError("contributions: needs a file for the table of predictions; give one with --out")
     prediction = rayfbnn.predict(**given)
-    text = _json(prediction) if as_json else verb_results.prediction_text(prediction)
+    text = _json(prediction) if as_json else str(prediction)
     _tell_or_answer(text, given["out"], as_json)
 
 
@@ -158,7 +155,7 @@ def diagnose(
     With --for fit it is 3 unless no misfit was found.
     """
     diagnosis = rayfbnn.diagnose(decisive=decisive, **given)  # type: ignore[arg-type]  # checked there
-    _answer(diagnosis, as_json, verb_results.diagnosis_text)
+    _answer(diagnosis, as_json)
     _exit_unless(diagnosis.ok)
 
 
@@ -167,8 +164,12 @@ def loo(
     path: Annotated[list[Path], typer.Argument(metavar="STORE...")], as_json: AsJson = False, **given: Any
 ) -> None:
     """For one store the command prints ArviZ's summary, for several their comparison, the best first."""
+    from rayfbnn.answers.loo import elpd_dict
+
     result: Any = rayfbnn.loo(path[0] if len(path) == 1 else path, **given)
-    text = verb_results.loo_json(result) if as_json else verb_results.loo_text(result)
+    text = str(result)
+    if as_json:
+        text = json.dumps(elpd_dict(result)) if len(path) == 1 else _json(result)
     _tell_or_answer(text, given["out"], as_json)
 
 
@@ -190,21 +191,33 @@ def export(**given: Any) -> None:
 
 
 @command
-def show(**given: Any) -> None:
-    answer(rayfbnn.show(**given))
+def show(as_json: AsJson = False, **given: Any) -> None:
+    _answer(rayfbnn.show(**given), as_json)
 
 
 @command
 def verify(as_json: AsJson = False, **given: Any) -> None:
     """The exit code is 1 if a file cannot be read, or is damaged and is not repaired."""
     report = rayfbnn.verify(**given)
-    _answer(
-        report,
-        as_json,
-        partial(verb_results.verification_text, repair=given["repair"], dry_run=given["dry_run"]),
-    )
+    _answer(report, as_json, partial(_verification, repair=given["repair"], dry_run=given["dry_run"]))
     if report.read_errors or (report.problems and (given["dry_run"] or not given["repair"])):
         raise typer.Exit(1)
+
+
+def _verification(report: Any, *, repair: bool, dry_run: bool) -> str:
+    """Return a line for each problem, the number of problems, and the repairs made or possible."""
+    lines = [f"{problem.file}: {problem.what}" for problem in report.problems]
+    lines.append(f"{report.files_checked} files checked, {len(report.problems)} problems")
+    lines.extend(f"{'would ' if dry_run else ''}{step}" for step in report.repairs)
+    if report.damage and dry_run:
+        lines.append("nothing was changed; without --dry-run this is done, and resume recomputes the blocks")
+    elif report.damage and repair:
+        lines.append("damaged blocks were set aside; resume recomputes them")
+    elif report.damage:
+        lines.append("--repair sets damaged blocks aside, and resume recomputes them")
+    if report.read_errors:
+        lines.append("files that could not be read are left unchanged; find out why, then verify again")
+    return "\n".join(lines)
 
 
 @command
@@ -215,7 +228,7 @@ def bench(
 ) -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # as in workers; NumPy reads them at its first import
-    _answer(rayfbnn.bench(spec, **given), as_json, verb_results.bench_text)
+    _answer(rayfbnn.bench(spec, **given), as_json)
 
 
 @command
@@ -223,12 +236,8 @@ def selftest(device: str = "cpu", **given: Any) -> None:
     """The exit code is 1 if a test fails."""
     from rayfbnn.selftest.selftest import selftest as run_selftest
 
-    answer(verb_results.finding_header())
-
-    def report(finding: Finding) -> None:
-        answer(verb_results.finding_text(finding))
-
-    findings = run_selftest(device=device, **given, report=report)
+    answer(_finding_row("test", "of", "found", "allowed", "verdict"))
+    findings = run_selftest(device=device, **given, report=_print_finding)
     failed = [f"{finding.test} of {finding.subject}" for finding in findings if not finding.ok]
     if failed:
         raise CheckFailed(f"{len(failed)} of {len(findings)} tests failed on {device}: {'; '.join(failed)}")
@@ -236,6 +245,19 @@ def selftest(device: str = "cpu", **given: Any) -> None:
     answer(
         f"ok: all {len(findings)} tests passed on {device}, seed {given['seed']}, in {seconds:.0f} seconds"
     )
+
+
+def _print_finding(finding: Finding) -> None:
+    verdict = "ok" if finding.ok else "FAILED"
+    answer(_finding_row(finding.test, finding.subject, finding.found, finding.allowed, verdict))
+
+
+def _finding_row(*cells: str) -> str:
+    widths = [14, 35, 11, 11, 0]  # the longest text of each column; the last one needs no padding
+    width = line_width()
+    if width is not None:  # what it is a test of is often short
+        widths[1] = max(18, min(35, width - 52))
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
 @command
@@ -252,14 +274,14 @@ def prior(as_json: AsJson = False, **given: Any) -> None:
 def evidence(
     spec: Annotated[Path, typer.Argument(metavar="RUN.TOML|STORE")], as_json: AsJson = False, **given: Any
 ) -> None:
-    _answer(rayfbnn.evidence(spec, **given), as_json, lambda found: str(found.to_text()))
+    _answer(rayfbnn.evidence(spec, **given), as_json)
 
 
 @command
 def check(as_json: AsJson = False, **given: Any) -> None:
     """The exit code is 1 if they differ by more than chance allows."""
     result = rayfbnn.check(**given)
-    _answer(result, as_json, verb_results.check_text)
+    _answer(result, as_json)
     if not result.ok:
         raise CheckFailed("; ".join(result.reasons))
 
@@ -270,7 +292,7 @@ def compare(
 ) -> None:
     """The exit code is 3 unless the reference passes `diagnose`."""
     comparison = rayfbnn.compare(methods=methods, **given)
-    tell(comparison.to_json() if as_json else comparison.to_text(), as_is=as_json)
+    tell(_json(comparison) if as_json else str(comparison), as_is=as_json)
     _exit_unless(comparison.ok)
 
 
@@ -314,12 +336,10 @@ def study_create(path: Annotated[Path, typer.Argument(metavar="STUDY")], seeds: 
 @study_command
 def study_run(path: Folder, as_json: AsJson = False, **given: Any) -> None:
     """The exit code is 0 if all members agree, 3 if they do not and no look is left, 75 for another start."""
-    from rayfbnn.study.study_status import study_text
-
     with start_again("study run"):
         status = rayfbnn.Study.open(path).run(**given)
     record = asdict(status) | {"ok": status.ok}
-    tell(json.dumps(record, default=vars) if as_json else study_text(status), as_is=as_json)
+    tell(json.dumps(record, default=vars) if as_json else str(status), as_is=as_json)
     _exit_unless(status.ok)
 
 
@@ -343,7 +363,7 @@ def study_status(
     """With --watch, a terminal shows a table that is redrawn; elsewhere a line is added each time, and the
     table comes at the end.
     """
-    from rayfbnn.study.study_status import study_text, watch_text
+    from rayfbnn.study.study_status import watch_text
 
     _check_every(every)
     screen = Redrawn()
@@ -357,9 +377,7 @@ def study_status(
         elif watch and not is_over:
             is_read = screen.answer(_watched(current))
         else:
-            is_read = screen.answer(
-                f"{watch_text(current)}\n{study_text(current)}" if watch else study_text(current)
-            )
+            is_read = screen.answer(f"{watch_text(current)}\n{current}" if watch else str(current))
         if is_over or not is_read:
             return
         time.sleep(every)
@@ -395,23 +413,22 @@ def study_predict(paths: Folders, data: Cases, as_json: AsJson = False, **given:
     first, *others = [rayfbnn.Study.open(path) for path in paths]
     out = given["out"]
     if given["configuration"] is None and first.n_training_files > 1:
-        each = first.predict_each(_cases(first, data), others=others, out=out)
-        text = each.to_json() if as_json else str(each)
+        predicted: Any = first.predict_each(_cases(first, data), others=others, out=out)
     else:
-        prediction = first.predict(Path(data), others=others, **given)
-        text = prediction.to_json() if as_json else verb_results.prediction_text(prediction)
+        predicted = first.predict(Path(data), others=others, **given)
+    text = _json(predicted) if as_json else str(predicted)
     answer(text, as_is=as_json) if out is None else tell(text, as_is=as_json)
 
 
 @study_command
 def study_report(path: Folder, out: Path = Path("study.html"), data: OptionalCases = None) -> None:
-    from rayfbnn.study.training_files import ranks_text
+    from rayfbnn.study.training_files import ranking
 
     study = rayfbnn.Study.open(path)
     cases = None if data is None else _cases(study, data)
     written = study.report(out, data=cases)
     if cases is not None:
-        tell(ranks_text(study.rank(cases)))
+        tell(str(ranking(study.rank(cases))))
     tell(f"written: {written}", as_is=True)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import scipy.special
 
+from rayfbnn.answers.judging.words import as_json
 from rayfbnn.data import Dataset
 from rayfbnn.describe.data import describe_data, describe_parts, describe_skewness, remarks
 from rayfbnn.describe.schedule import describe_kernels, describe_ladder, describe_schedule
@@ -54,6 +56,52 @@ def described(
         "store": _size_of_store(spec) if spec.fit is None and store is None else [],
         "defaults": _defaults(spec),
     }
+
+
+class Shown(str):
+    """The text of `show`, with the configuration behind it for programs.
+
+    Attributes
+    ----------
+    numbers
+        The configuration with all defaults, the network with its groups of parameters, their priors, and the
+        size of the store, as dictionaries and lists.
+    """
+
+    numbers: dict[str, Any]
+
+    def to_json(self) -> str:
+        """Return the numbers and the text as one JSON object; infinite alphas are null."""
+        return json.dumps(as_json(self.numbers | {"text": str(self)}))
+
+
+def shown(text: str, spec: RunSpec, *, store: Store | None = None) -> Shown:
+    """Return a text about a configuration or its store, with the numbers for programs."""
+    network, (n_files, n_bytes) = spec.network, planned_size(spec, 1)
+    groups, texts = network.groups(), spec.network_keys.priors
+    priors = [(group.name, texts[group.name], group.prior, group.shape[0]) for group in groups]
+    of_model = [(name, getattr(spec.model, name)) for name in ("noise", "dispersion")]
+    priors += [(name, getattr(spec.model_keys, name), prior, 1) for name, prior in of_model if prior]
+    result = Shown(text)
+    result.numbers = {
+        "configuration": spec.to_dict(),
+        "network": {
+            "inputs": network.inputs - (network.added_input is not None),
+            "hidden": [asdict(layer) for layer in network.hidden],
+            "outputs": network.outputs,
+            "parameters": network.n_parameters,
+            "groups": {group.name: {"shape": group.shape, "size": group.size} for group in groups},
+        },
+        "priors": {
+            name: {"prior": text, **asdict(prior), "mean_precision": prior.mean_precision(n_sources)}
+            for name, text, prior, n_sources in priors
+        },
+        "planned": {"files": n_files, "bytes": n_bytes, "draws": spec.kept_draws},
+    }
+    if store is not None:
+        size = {"chains": store.n_chains, "draws": store.committed_draws}
+        result.numbers["store"] = {"path": str(store.path), "kind": store.kind, **size}
+    return result
 
 
 def _network(spec: RunSpec) -> list[str]:

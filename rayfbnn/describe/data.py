@@ -17,10 +17,10 @@ from rayfbnn.data.learning import places_of
 from rayfbnn.data.raw_table import listed, toml_value
 from rayfbnn.data.special_columns import missing_rows
 from rayfbnn.data.training import as_trained, counts_text, table_of_new_cases, unknown_levels
-from rayfbnn.describe.verb_results import wrapped
 from rayfbnn.errors import DataError
 from rayfbnn.model.batches import cases_of_part
 from rayfbnn.numerals import plain
+from rayfbnn.output.facts import wrapped
 from rayfbnn.run.in_parts import visit_length
 from rayfbnn.spec import RunSpec
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from rayfbnn.arrays import gpu_is_available
 from rayfbnn.data import read_dataset
-from rayfbnn.describe.verb_results import duration
 from rayfbnn.kernels import choose
 from rayfbnn.kernels.cuda.advance import GRAPHS, LAUNCHES
 from rayfbnn.kernels.cuda.build import shared_memory_of_device
@@ -30,7 +29,7 @@ from rayfbnn.mcmc.operation import (
 )
 from rayfbnn.memory import bytes_text
 from rayfbnn.model.output_layer import feeds_outputs
-from rayfbnn.numerals import plain
+from rayfbnn.numerals import duration, plain
 from rayfbnn.run.hardware import kernel_name
 from rayfbnn.run.sampler import acceptance_by_operation, build_posterior
 from rayfbnn.spec import PhaseSpec, RunSpec

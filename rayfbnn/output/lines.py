@@ -6,12 +6,12 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _LEAST_WIDTH = 20
 _GAP = "  "
@@ -92,28 +92,6 @@ def all_shortened(names: Sequence[str], at_most: int = 40) -> list[str]:
 
 def _without_end(text: str, at_most: int) -> str:
     return text if len(text) <= at_most else f"{text[: at_most - 1]}…"
-
-
-def frame_text(
-    frame: pd.DataFrame, *, float_format: Callable[[float], str], na_rep: str = "NaN", index: bool = True
-) -> str:
-    """Return a data frame as text that fits on the lines of standard output; see `table_text`."""
-    text = str(frame.to_string(float_format=float_format, na_rep=na_rep, index=index))
-    width = line_width()
-    if width is None or max(map(len, text.split("\n"))) <= width:
-        return text
-
-    def cell(value: object) -> str:
-        if isinstance(value, float):
-            return na_rep if value != value else float_format(value)
-        return str(value)
-
-    columns = [str(name) for name in frame.columns]
-    rows = [[cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
-    if not index:
-        return table_text(columns, rows)
-    names = [str(name) for name in frame.index]
-    return table_text(["", *columns], [[name, *row] for name, row in zip(names, rows, strict=True)])
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from rayfbnn.answers.fit_diagnosis import diagnose_fit
 from rayfbnn.answers.judging.ladder_verdict import ladders_named
-from rayfbnn.describe.verb_results import updates_text
 from rayfbnn.draws.quantities import adjustments, sigmas
 from rayfbnn.draws.subsets import evenly_spaced, thinned
-from rayfbnn.output import tables
+from rayfbnn.output.facts import Fact, Paragraph, TableFact, tables_last
 from rayfbnn.pictures.chains import least_converged, log_densities, points_of_each, trace_panels
 from rayfbnn.pictures.predicted import pit_panel
 from rayfbnn.pictures.sampling import ladder_panels, objective_panel
@@ -17,9 +17,19 @@ from rayfbnn.reporting.page import beside
 from rayfbnn.reporting.reported_run import ReportedRun
 
 
-def verdicts_section(run: ReportedRun) -> str:
-    """Return the verdicts with their advice, the quantities behind them, and the pictures of both."""
-    left_out = beside(
+def verdicts_section(run: ReportedRun) -> Iterator[Fact]:
+    """Yield the verdicts with their advice, the quantities behind them, and the pictures of both."""
+    yield Paragraph(run.note)
+    yield Paragraph(run.progress)
+    if run.draws.kind == "approximate":
+        yield from tables_last(diagnose_fit(run.draws, run.fit).facts())
+        yield beside([objective_panel(run.draws)])
+    elif run.diagnosis is not None:
+        yield from ladders_part(run)
+        yield from tables_last(replace(run.diagnosis, fit=run.fit).facts())
+    elif run.fit is not None:
+        yield from run.fit.facts()
+    yield beside(
         pit_panel(
             places,
             f"{name} at the training cases, each predicted without itself. If the model is right,"
@@ -28,25 +38,16 @@ def verdicts_section(run: ReportedRun) -> str:
         for name, places in run.left_out.items()
         if len(places.low)
     )
-    about = tables.paragraph(run.note) + tables.paragraph(run.progress)
-    if run.draws.kind == "approximate":
-        diagnosis = diagnose_fit(run.draws, run.fit)
-        return about + diagnosis._repr_html_() + beside([objective_panel(run.draws)]) + left_out
-    if run.diagnosis is None:
-        return about + ("" if run.fit is None else run.fit._repr_html_()) + left_out
-    updates = tables.paragraph(updates_text(run.diagnosis))
-    verdicts = replace(run.diagnosis, fit=run.fit)._repr_html_()
-    return about + ladders_part(run) + verdicts + updates + left_out
 
 
 _MOST_LISTED = 32
 
 
-def ladders_part(run: ReportedRun) -> str:
-    """Return tables of ladders and phases, and pictures of the levels; "" for other runs."""
+def ladders_part(run: ReportedRun) -> Iterator[Fact]:
+    """Yield tables of ladders and phases, and pictures of the levels; nothing for other runs."""
     verdict = None if run.diagnosis is None else run.diagnosis.ladders
     if verdict is None or verdict.evidence is None:
-        return ""
+        return
     evidence = verdict.evidence
     columns = (
         evidence.ladders,
@@ -57,29 +58,29 @@ def ladders_part(run: ReportedRun) -> str:
         evidence.weights,
     )
     rows = [(str(number), *values) for number, *values in zip(*columns, strict=True)]
-    ladders = tables.table(
+    yield TableFact(
         ("ladder", "from", "log Z", "standard error", "round trips", "weight"), rows[:_MOST_LISTED]
     )
     if len(rows) > _MOST_LISTED:
-        ladders += tables.paragraph(f"and {len(rows) - _MOST_LISTED} more ladders")
-    phases = tables.table(
+        yield Paragraph(f"and {len(rows) - _MOST_LISTED} more ladders")
+    yield TableFact(
         ("phase", "log likelihood", "noise", "log Z", "gap"),
         [
             (ladders_named(one.ladders), one.log_likelihood, one.noise, one.log_z, one.gap)
             for one in evidence.phases
         ],
     )
-    return ladders + phases + beside(ladder_panels(run.draws, evidence))
+    yield beside(ladder_panels(run.draws, evidence))
 
 
 _TRACES = 6
 _CHAINS = 64  # that are drawn; more lines hide each other, and make a page of many megabytes
 
 
-def traces_section(run: ReportedRun) -> str:
-    """Return a trace and the ranks of the chains for some quantities; "" without Markov chains."""
+def traces_section(run: ReportedRun) -> Iterator[Fact]:
+    """Yield a trace and the ranks of the chains for some quantities; nothing without Markov chains."""
     if run.diagnosis is None:
-        return ""
+        return
     all_draws = run.draws
     some = thinned(all_draws, points_of_each(all_draws.n_chains))
     candidates = sigmas(some) | adjustments(some) | log_densities(some)
@@ -92,11 +93,11 @@ def traces_section(run: ReportedRun) -> str:
     of_chains = "each chain"
     if len(chains) < all_draws.n_chains:
         of_chains = f"{len(chains)} of the {all_draws.n_chains:,} chains, evenly spaced"
-    text = (
+    yield Paragraph(
         f"{which}, shown with {some.n_draws:,} of the {all_draws.n_draws:,} draws of {of_chains}. The grey"
         " band in a trace has 80 % of the draws of all chains, and a legend names the chains that differ from"
         " the others by more than chance allows. Next to each trace is the distribution of each chain's ranks"
         " minus the uniform distribution. The grey band there contains a chain with a probability of 95 %,"
         " for as many independent draws as the chain's draws are worth."
     )
-    return tables.paragraph(text) + beside(trace_panels(drawn, numbers))
+    yield beside(trace_panels(drawn, numbers))

@@ -9,6 +9,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 
 from rayfbnn.errors import ConfigError
+from rayfbnn.output.facts import Html
 from rayfbnn.pictures import figures
 from rayfbnn.pictures.figures import STYLE, Panel, in_force, new_figure, to_svg
 from rayfbnn.version import __version__
@@ -64,10 +65,10 @@ _COLOURS = {
 }
 
 
-def beside(panels: Iterable[Panel]) -> str:
+def beside(panels: Iterable[Panel]) -> Html:
     """Return panels as pictures in rows, with as many in each row as fit the window."""
     pictures = "".join(map(_picture, panels))
-    return f'<div class="pictures">{pictures}</div>' if pictures else ""
+    return Html(f'<div class="pictures">{pictures}</div>' if pictures else "")
 
 
 def _picture(panel: Panel) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.draws.quantities import sigmas
 from rayfbnn.numerals import in_range
-from rayfbnn.output import tables
+from rayfbnn.output.facts import Fact, Paragraph, TableFact, cell_text
 from rayfbnn.output.lines import all_shortened, shortened
 from rayfbnn.pictures.along_input import of_inputs, relevance_groups, relevance_panels
 from rayfbnn.pictures.figures import BLUE, GREY, Axes, Panel, series_colour
@@ -39,10 +39,10 @@ from rayfbnn.reporting.reported_run import ReportedRun, labels_of
 _TIMES = 60  # number of times for a survival curve
 
 
-def calibration_section(run: ReportedRun) -> str:
-    """Return coverage and PIT histograms for numbers, reliability for labels."""
-    about = tables.paragraph(_cases_in_words(run))
-    return about + (_labels(run) if run.places is None else _numbers(run, run.places))
+def calibration_section(run: ReportedRun) -> Iterator[Fact]:
+    """Yield coverage and PIT histograms for numbers, reliability for labels."""
+    yield Paragraph(_cases_in_words(run))
+    yield from _labels(run) if run.places is None else _numbers(run, run.places)
 
 
 def _cases_in_words(run: ReportedRun) -> str:
@@ -59,11 +59,13 @@ def _cases_in_words(run: ReportedRun) -> str:
     return words
 
 
-def _numbers(run: ReportedRun, places: Places) -> str:
+def _numbers(run: ReportedRun, places: Places) -> Iterator[Fact]:
     names = run.draws.data.target_names
     every = [places.of_target(target) for target in range(len(names))]
     rows = [(f"{level:.0%}", *(_share_in_words(of_target, level) for of_target in every)) for level in LEVELS]
     header = ("central interval", *(f"cases of {name} inside" for name in names))
+    yield TableFact(header, rows)
+    yield Paragraph(_spread_in_words(run))
     pictures = [
         panel
         for name, of_target in zip(names, every, strict=True)
@@ -77,7 +79,7 @@ def _numbers(run: ReportedRun, places: Places) -> str:
     ]
     if has_survival_curves(run.draws):
         pictures += _survival(run)
-    return tables.table(header, rows) + tables.paragraph(_spread_in_words(run)) + beside(pictures)
+    yield beside(pictures)
 
 
 def _survival(run: ReportedRun) -> list[Panel]:
@@ -110,10 +112,10 @@ def _share_in_words(places: Places, level: float) -> str:
     return f"{text} (calibrated: {least} to {most})"
 
 
-def _labels(run: ReportedRun) -> str:
+def _labels(run: ReportedRun) -> Iterator[Fact]:
     by_label = labelled(run.draws, run.prediction.table, run.cases.targets)
     if not any(len(probability) for probability, _ in by_label.values()):
-        return ""
+        return
     rows = []
     for words, (probability, happened) in by_label.items():
         if len(probability) == 0:
@@ -122,21 +124,21 @@ def _labels(run: ReportedRun) -> str:
         gap = np.average(np.abs(bins["predicted"] - bins["observed"]), weights=bins["cases"])
         rows.append((words, float(probability.mean()), float(happened.mean()), float(gap)))
     header = ("label", "mean probability", "share of cases", "mean gap between the two, by bin")
-    return tables.table(header, rows) + beside(reliability_panels(by_label))
+    yield TableFact(header, rows)
+    yield beside(reliability_panels(by_label))
 
 
 _SURPRISES = 8
 _MAX_CLASSES = 12
 
 
-def residuals_section(run: ReportedRun) -> str:
-    """Return pictures for numbers or tables of confusions for labels, and then the least probable cases."""
-    if run.places is None:
-        return _confusion(run) + _surprises(run)
-    return _residuals_of_numbers(run, run.places) + _surprises(run)
+def residuals_section(run: ReportedRun) -> Iterator[Fact]:
+    """Yield pictures for numbers or tables of confusions for labels, and then the least probable cases."""
+    yield from _confusion(run) if run.places is None else _residuals_of_numbers(run, run.places)
+    yield from _surprises(run)
 
 
-def _residuals_of_numbers(run: ReportedRun, places: Places) -> str:
+def _residuals_of_numbers(run: ReportedRun, places: Places) -> Iterator[Fact]:
     panels = [
         panel
         for target, name in enumerate(run.draws.data.target_names)
@@ -148,19 +150,18 @@ def _residuals_of_numbers(run: ReportedRun, places: Places) -> str:
             are_times=run.draws.spec.data_model.are_times,
         )
     ]
-    words = (
+    yield Paragraph(
         "The normal score of a target is the standard normal quantile of its place in the predictive"
         " distribution. It is a residual in appropriate units: 95 % should lie in the band, without any"
         " pattern."
     )
-    return tables.paragraph(words) + beside(panels)
+    yield beside(panels)
 
 
-def _confusion(run: ReportedRun) -> str:
+def _confusion(run: ReportedRun) -> Iterator[Fact]:
     draws, targets = run.draws, run.cases.targets
     model, names = draws.spec.data_model, draws.data.target_names
     p = run.prediction.table[model.probability_columns(names)].to_numpy()
-    html = []
     for target, name in enumerate(names):
         is_known = ~np.isnan(targets[:, target])
         actual = targets[is_known, target].astype(int)
@@ -174,16 +175,15 @@ def _confusion(run: ReportedRun) -> str:
         counts = np.zeros((n_labels, n_labels), dtype=int)
         np.add.at(counts, (actual, guess), 1)
         frame = pd.DataFrame(counts, index=labels, columns=[f"predicted {label}" for label in labels])
-        html.append(tables.frame(frame, f"actual {name}"))
-    return "".join(html)
+        yield TableFact.from_frame(frame, f"actual {name}")
 
 
-def _surprises(run: ReportedRun) -> str:
+def _surprises(run: ReportedRun) -> Iterator[Fact]:
     table = run.prediction.table
     known = table.get("log_probability", pd.Series(dtype=float)).dropna()
     worst = known.nsmallest(_SURPRISES).index
     if len(worst) == 0:
-        return ""
+        return
     names, model = run.draws.data.target_names, run.draws.spec.data_model
     shown = (model.probability_columns(names) or [f"{name}_median" for name in names])[:_MAX_CLASSES]
     columns = {
@@ -191,13 +191,13 @@ def _surprises(run: ReportedRun) -> str:
         for target, name in enumerate(names)
     }
     columns |= {name: table[name][worst].tolist() for name in (*shown, "log_probability")}
-    rows = tables.frame(pd.DataFrame(columns, index=run.cases.rows[worst]), "case")
-    return tables.paragraph("The cases that the model finds least probable:") + rows
+    yield Paragraph("The cases that the model finds least probable:")
+    yield TableFact.from_frame(pd.DataFrame(columns, index=run.cases.rows[worst]), "case")
 
 
 def _target_text(run: ReportedRun, name: str, value: float) -> str:
     labels = labels_of(run.draws, name)
-    return labels[int(value)] if labels and not np.isnan(value) else tables.cell_text(value)
+    return labels[int(value)] if labels and not np.isnan(value) else cell_text(value)
 
 
 _MAX_COLUMNS = 60
@@ -229,8 +229,8 @@ def _looked_at(run: ReportedRun) -> list[InputColumn]:
     return [columns[place] for place in order]
 
 
-def relevance_section(run: ReportedRun, ranked: list[tuple[InputColumn, float]]) -> str:
-    """Return a picture of the shares, and one of the sigmas of inputs for each group that has them."""
+def relevance_section(run: ReportedRun, ranked: list[tuple[InputColumn, float]]) -> Iterator[Fact]:
+    """Yield a picture of the shares, and one of the sigmas of inputs for each group that has them."""
     shown = {column.name: share for column, share in ranked[:_MAX_BARS]}
     left_out = len(columns_of(run.draws)) - len(ranked)
     largest = ", ".join(f"{name} {share:.2f}" for name, share in list(shown.items())[:5])
@@ -250,7 +250,8 @@ def relevance_section(run: ReportedRun, ranked: list[tuple[InputColumn, float]])
     if left_out:
         which = "with the largest sigmas" if relevance_groups(run.draws) else "that come first"
         words += f" Only the {_MAX_COLUMNS} columns {which} are permuted; {left_out:,} are left out."
-    return tables.paragraph(words) + beside([permuted, *relevance_panels(run.held, _MAX_BARS)])
+    yield Paragraph(words)
+    yield beside([permuted, *relevance_panels(run.held, _MAX_BARS)])
 
 
 def _draw_shares(axis: Axes, shown: dict[str, float]) -> None:
@@ -265,8 +266,8 @@ _MAX_TICKS = 60
 _MAX_LETTERS = 24  # of all names of levels, if these are side by side
 
 
-def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> str:
-    """Return a picture for each of the columns."""
+def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> Iterator[Fact]:
+    """Yield a picture for each of the columns."""
     names = value_names(run.draws)
     model = run.draws.spec.data_model
     # Targets that are numbers have different scales, so each has its own picture.
@@ -296,7 +297,8 @@ def dependence_section(run: ReportedRun, columns: list[InputColumn]) -> str:
     )
     if model.are_times:
         words += " Times are averaged on the logarithmic scale."
-    return tables.paragraph(words) + beside(pictures)
+    yield Paragraph(words)
+    yield beside(pictures)
 
 
 def _ticks(run: ReportedRun, column: InputColumn) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,18 @@ from rayfbnn.arrays import Array
 from rayfbnn.data.encoding import InputColumn
 from rayfbnn.describe.configuration import described
 from rayfbnn.numerals import plain
-from rayfbnn.output import tables
+from rayfbnn.output.facts import (
+    Badge,
+    Cell,
+    Fact,
+    Lines,
+    Pairs,
+    Paragraph,
+    Sentences,
+    TableFact,
+    cell_text,
+    html_of,
+)
 from rayfbnn.reporting.chains import traces_section, verdicts_section
 from rayfbnn.reporting.page import Section, page
 from rayfbnn.reporting.predictions import (
@@ -38,17 +49,19 @@ if TYPE_CHECKING:
 _LEVEL = 0.8
 
 
-def glance_section(runs: Sequence[ReportedRun]) -> str:
-    """Return a table with a column for each run; for several runs also the settings that differ."""
+def glance_section(runs: Sequence[ReportedRun]) -> Iterator[Fact]:
+    """Yield a table with a column for each run; for several runs also the settings that differ."""
     facts = [_facts(run) for run in runs]
     if len(runs) == 1:
-        return tables.pairs(facts[0]) + "".join(map(tables.paragraph, _notes(runs[0])))
+        yield Pairs(facts[0])
+        yield from map(Paragraph, _notes(runs[0]))
+        return
     names = list(dict.fromkeys(name for of_run in facts for name in of_run))
     rows = [(name, *(of_run.get(name) for of_run in facts)) for name in names]
     rows += _compared(runs)
-    header = ("", *(run.label for run in runs))
-    notes = tables.items(f"{run.label}: {text}" for run in runs for text in _notes(run) if text)
-    return tables.table(header, rows) + notes + _settings_that_differ(runs)
+    yield TableFact(("", *(run.label for run in runs)), rows)
+    yield Sentences([f"{run.label}: {text}" for run in runs for text in _notes(run) if text])
+    yield from _settings_that_differ(runs)
 
 
 def _notes(run: ReportedRun) -> tuple[str, ...]:
@@ -56,9 +69,9 @@ def _notes(run: ReportedRun) -> tuple[str, ...]:
     return run.note, run.progress, weighing
 
 
-def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
+def _facts(run: ReportedRun) -> dict[str, Cell]:
     draws, names = run.draws, run.draws.data.target_names
-    facts: dict[str, tables.Cell] = {
+    facts: dict[str, Cell] = {
         "targets": f"{', '.join(names)} ({draws.spec.data_model.in_words})",
         "training cases": f"{draws.data.n_cases:,}",
         "draws": f"{draws.n_chains} {word_for_chains(draws.store)} of {draws.n_draws:,}",
@@ -70,7 +83,7 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
     of_chains = run.diagnosis and (run.diagnosis.predictions, run.diagnosis.hyperparameters)
     for verdict in (*(of_chains or ()), run.fit):
         if verdict is not None:
-            facts[verdict.subject] = tables.grade_badge(verdict.grade, is_ok=verdict.ok)
+            facts[verdict.subject] = Badge(verdict.grade, verdict.ok)
     facts["errors at"] = "held-out cases" if run.cases.is_held_out else "training cases"
     facts |= _measures(run.prediction)
     if (equal := run.prediction.equal_weights) is not None:
@@ -83,15 +96,15 @@ def _facts(run: ReportedRun) -> dict[str, tables.Cell]:
     return facts
 
 
-def _measures(prediction: Prediction) -> dict[str, tables.Cell]:
+def _measures(prediction: Prediction) -> dict[str, Cell]:
     return {
-        name.replace("_", " "): tables.cell_text(value) + ("" if error is None else f" ± {plain(error, 2)}")
+        name.replace("_", " "): cell_text(value) + ("" if error is None else f" ± {plain(error, 2)}")
         for name, (value, error) in prediction.measures.items()
         if name not in ("cases", "draws")
     }
 
 
-def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
+def _compared(runs: Sequence[ReportedRun]) -> list[tuple[Cell, ...]]:
     first = runs[0]
     if not all(
         run.draws.spec.model.kind == first.draws.spec.model.kind
@@ -100,7 +113,7 @@ def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
     ):
         return []
     of_first = first.prediction.table["log_probability"].to_numpy()
-    cells: list[tables.Cell] = ["-"]
+    cells: list[Cell] = ["-"]
     for run in runs[1:]:
         difference = run.prediction.table["log_probability"].to_numpy() - of_first
         difference = difference[~np.isnan(difference)]
@@ -113,39 +126,34 @@ def _compared(runs: Sequence[ReportedRun]) -> list[tuple[tables.Cell, ...]]:
     return [("log probability, difference from the first, case by case", *cells)]
 
 
-def _settings_that_differ(runs: Sequence[ReportedRun]) -> str:
+def _settings_that_differ(runs: Sequence[ReportedRun]) -> Iterator[Fact]:
     by_run = [settings(run.draws.spec) for run in runs]
     names = dict.fromkeys(name for of_run in by_run for name in of_run)
     rows = [(name, *(str(of_run.get(name, "absent")) for of_run in by_run)) for name in names]
     rows.append(("training cases, digest", *(run.draws.data.hash[:12] for run in runs)))
     rows = [row for row in rows if len(set(row[1:])) > 1]
-    if not rows:
-        return tables.paragraph("The configurations and training cases are the same.")
-    differing = tables.table(("setting", *(run.label for run in runs)), rows)
-    return tables.paragraph("The settings that differ:") + differing
+    same = "The configurations and training cases are the same."
+    yield Paragraph("The settings that differ:" if rows else same)
+    if rows:
+        yield TableFact(("setting", *(run.label for run in runs)), rows)
 
 
 _MAX_ROWS = 60
 
 
-def data_section(run: ReportedRun) -> str:
-    """Return what `show` says about the data, and tables of the values of inputs and targets."""
+def data_section(run: ReportedRun) -> Iterator[Fact]:
+    """Yield what `show` says about the data, and tables of the values of inputs and targets."""
     draws, cases = run.draws, run.cases
     held_out = f"{cases.n_all:,}, {cases.source}" if cases.is_held_out else "none given"
     about = "\n".join(described(draws.spec, store=draws.store)["data"])
     columns, n_shown = columns_of(draws), _MAX_ROWS
-    left_out = f"and {len(columns) - n_shown:,} more columns" if len(columns) > n_shown else ""
-    return "".join(
-        [
-            tables.preformatted(f"{about}\n  held-out cases: {held_out}"),
-            tables.table(
-                ("input", "values in the training cases", "missing"),
-                [(one.name, _input_in_words(draws, one), one.n_missing) for one in columns[:n_shown]],
-            ),
-            tables.paragraph(left_out),
-            tables.table(("target", "values in the training cases", "missing"), _targets(draws)),
-        ]
-    )
+    head = ("values in the training cases", "missing")
+    yield Lines(f"{about}\n  held-out cases: {held_out}")
+    inputs = [(one.name, _input_in_words(draws, one), one.n_missing) for one in columns[:n_shown]]
+    yield TableFact(("input", *head), inputs)
+    if len(columns) > n_shown:
+        yield Paragraph(f"and {len(columns) - n_shown:,} more columns")
+    yield TableFact(("target", *head), _targets(draws))
 
 
 def _input_in_words(draws: Draws, column: InputColumn) -> str:
@@ -162,7 +170,7 @@ def _input_in_words(draws: Draws, column: InputColumn) -> str:
 
 
 def _range_in_words(values: Array) -> str:
-    low, middle, high = (tables.cell_text(float(value)) for value in np.quantile(values, [0, 0.5, 1]))
+    low, middle, high = (cell_text(float(value)) for value in np.quantile(values, [0, 0.5, 1]))
     return f"{low} to {high}, median {middle}"
 
 
@@ -186,14 +194,14 @@ def _target_in_words(draws: Draws, name: str, values: Array) -> str:
         )
     if model.are_times:
         return f"{_range_in_words(np.abs(known))}; {int((known < 0).sum())} censored"
-    return f"{_range_in_words(known)}, mean {tables.cell_text(float(known.mean()))}"
+    return f"{_range_in_words(known)}, mean {cell_text(float(known.mean()))}"
 
 
-def model_section(run: ReportedRun) -> str:
-    """Return what `show` says about the network, its priors, the schedule, and the defaults used."""
+def model_section(run: ReportedRun) -> Iterator[Fact]:
+    """Yield what `show` says about the network, its priors, the schedule, and the defaults used."""
     by_subject = described(run.draws.spec, store=run.draws.store)
     blocks = ("\n".join(lines) for subject, lines in by_subject.items() if lines and subject != "data")
-    return tables.preformatted("\n\n".join(blocks))
+    yield Lines("\n\n".join(blocks))
 
 
 _REFERENCES = (
@@ -207,11 +215,11 @@ _REFERENCES = (
 )
 
 
-def repeating_section(run: ReportedRun) -> str:
-    """Return versions, seed and digests, the commands and the configuration, and what to cite."""
+def repeating_section(run: ReportedRun) -> Iterator[Fact]:
+    """Yield versions, seed and digests, the commands and the configuration, and what to cite."""
     draws = run.draws
     spec, root = draws.spec, draws.store.root
-    facts = tables.pairs(
+    yield Pairs(
         {
             "rayfbnn that made the store": root.version,
             "rayfbnn that made this page": __version__,
@@ -234,22 +242,16 @@ def repeating_section(run: ReportedRun) -> str:
     cases = "" if spec.data.train else " --data train.csv"  # the training cases were given from memory
     commands = f"rayfbnn {verb} run.toml {name}{cases}{options}\nrayfbnn verify {name}"
     files = "run.toml" if spec.data.train else "run.toml, and the training cases as train.csv"
-    words = (
+    yield Paragraph(
         "The same version produces bitwise identical draws from the same configuration and training cases, on"
         " machines of the same kind, with any number of workers. Save the configuration below as"
         f" {files}, and run:"
     )
+    yield Lines(commands)
+    yield Lines(spec.to_toml(), summary="The configuration, run.toml")
+    yield Paragraph("To cite:")
     cite = f"rayfbnn, version {root.version}: posterior draws of Bayesian neural networks."
-    return "".join(
-        [
-            facts,
-            tables.paragraph(words),
-            tables.preformatted(commands),
-            tables.preformatted(spec.to_toml(), summary="The configuration, run.toml"),
-            tables.paragraph("To cite:"),
-            tables.items((cite, *_REFERENCES)),
-        ]
-    )
+    yield Sentences((cite, *_REFERENCES))
 
 
 _MAX_EFFECTS = 6  # columns with pictures of their effects
@@ -267,12 +269,12 @@ def report_html(runs: Sequence[ReportedRun], tell: Tell) -> str:
     # All runs have pictures of the same columns, the most relevant ones of the first run.
     first = [column.name for column, _ in ranked[runs[0].label]]
 
-    def dependence(run: ReportedRun) -> str:
+    def dependence(run: ReportedRun) -> Iterable[Fact]:
         of_run = {column.name: column for column, _ in ranked[run.label]}
         chosen = [of_run[name] for name in [*first, *of_run] if name in of_run]
         return dependence_section(run, list(dict.fromkeys(chosen))[:_MAX_EFFECTS])
 
-    parts: tuple[tuple[str, str, Callable[[ReportedRun], str]], ...] = (
+    parts: tuple[tuple[str, str, Callable[[ReportedRun], Iterable[Fact]]], ...] = (
         ("data", "Data", data_section),
         ("model", "Model", model_section),
         ("verdicts", "Verdicts", verdicts_section),
@@ -283,10 +285,10 @@ def report_html(runs: Sequence[ReportedRun], tell: Tell) -> str:
         ("traces", "Traces", traces_section),
         ("repeat", "How to repeat and cite", repeating_section),
     )
-    sections = [Section("glance", "At a glance", (("", glance_section(runs)),))]
+    sections = [Section("glance", "At a glance", (("", html_of(glance_section(runs))),))]
     for key, title, section_of in parts:
         tell(title)
-        panels = tuple((run.label, section_of(run)) for run in runs)
+        panels = tuple((run.label, html_of(section_of(run))) for run in runs)
         if any(html for _, html in panels):
             sections.append(Section(key, title, panels))
     labels = ", ".join(run.label for run in runs)

@@ -21,7 +21,7 @@ from rayfbnn.mcmc.tempering.simulated_tempering import SimulatedTempering
 from rayfbnn.mcmc.tempering.tempered_transition import TemperedTransition
 from rayfbnn.model.ladder_path import path_of
 from rayfbnn.numerals import plain
-from rayfbnn.output import tables
+from rayfbnn.output.facts import Answer, Lines, with_error
 from rayfbnn.run.sampler import build_posterior, posterior_of_run
 from rayfbnn.spec.defaults import default_annealing
 
@@ -58,7 +58,7 @@ class FromLadders:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Evidence(Answer):
     """An estimate of the log marginal likelihood, with its error and the settings of the runs behind it.
 
     Attributes
@@ -89,23 +89,19 @@ class Evidence:
     path: tuple[tuple[float, float, float], ...]
     ladders: FromLadders | None = None
 
-    def to_text(self) -> str:
+    def facts(self) -> list[Lines]:
         """Return the estimate with its error, the effective number of runs, and where they end."""
-        estimate = f"{plain(self.log_marginal_likelihood, 6)} +- {plain(self.standard_error, 2)}"
         text = (
-            f"log marginal likelihood {estimate}\n"
+            f"log marginal likelihood {with_error(self.log_marginal_likelihood, self.standard_error, 6)}\n"
             f"{self.runs} runs, worth {self.effective_runs:.1f} equally weighted runs"
         )
-        if (part := self.ladders) is None:
-            return text
-        return (
-            f"{text}, from the prior to {part.level}\n"
-            f"from there to the posterior {part.log_ratio:.2f} +- {plain(part.standard_error, 2)}, by"
-            f" Bennett's ratio in {len(part.ladders)} ladders"
-        )
-
-    def _repr_html_(self) -> str:
-        return tables.preformatted(self.to_text())
+        if (part := self.ladders) is not None:
+            text += (
+                f", from the prior to {part.level}\n"
+                f"from there to the posterior {part.log_ratio:.2f} +- {plain(part.standard_error, 2)}, by"
+                f" Bennett's ratio in {len(part.ladders)} ladders"
+            )
+        return [Lines(text)]
 
 
 def evidence(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 from rayfbnn.errors import RayFBNNError, visible
 from rayfbnn.output.printing import drawn_error, is_on_terminal, say, say_from_handler, standard_error
 from rayfbnn.run.estimate import clock_time
-from rayfbnn.run.status import for_status, progress_line, status_of, status_text
+from rayfbnn.run.status import for_status, progress_line, status_of
 from rayfbnn.version import __version__
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class LiveTable(_ShownStatus):
     def _table(self) -> Text:
         from rich.text import Text
 
-        shown = "starting the workers" if self._status is None else status_text(self._status)
+        shown = "starting the workers" if self._status is None else str(self._status)
         # A Text, because rich would read "[red]" as a colour.
         return Text("\n".join(map(visible, [*shown.split("\n"), self._note])).strip())
 

@@ -18,7 +18,7 @@ from socket import gethostname
 from typing import Any, Literal, Self, TypeAlias
 
 from rayfbnn.errors import RayStartError
-from rayfbnn.output import tables
+from rayfbnn.output.facts import Answer, Paragraph, updates_text
 from rayfbnn.run.executor import Executor, InProcess
 from rayfbnn.run.hardware import n_cores
 from rayfbnn.run.job import Progress
@@ -49,7 +49,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class RunSummary:
+class RunSummary(Answer):
     """The counts of a finished run.
 
     Attributes
@@ -89,20 +89,22 @@ class RunSummary:
     word: str = "chains"
     obstacle: str = ""
 
-    def _repr_html_(self) -> str:
-        return tables.pairs(
-            {
-                "store": self.path,
-                self.word: self.chains,
-                f"draws of each {self.word[:-1]}": self.draws,
-                "acceptance": self.acceptance,
-                "divergences": self.divergences,
-                "acceptance in the warm-up": self.warmup_acceptance,
-                "divergences in the warm-up": self.warmup_divergences,
-                "workers replaced": self.failures or None,
-                "verdict": None if self.ok is None else "ok" if self.ok else "not ok",
-            }
+    def facts(self) -> list[Paragraph]:
+        """Return a sentence: store, chains, draws, acceptance, divergences, replaced workers.
+
+        A run in rounds that is not ok also gets the command to go on, or the reason that this would not help.
+        """
+        draws = f"{self.chains} {self.word} of {self.draws:,} draws"
+        updates = updates_text(
+            self.acceptance, self.warmup_acceptance, self.divergences, self.warmup_divergences
         )
+        replaced = f", {self.failures} workers replaced" if self.failures else ""
+        store = shlex.quote(self.path)
+        way = f"; not ok; continue with: rayfbnn resume {store} --until ok --max-time 30m"
+        if self.obstacle:
+            why = f"more iterations would not help, because {self.obstacle}"
+            way = f"; not ok; {why}; what to do: rayfbnn diagnose {store}"
+        return [Paragraph(f"{self.path}: {draws}, {updates}{replaced}{way if self.ok is False else ''}")]
 
 
 _SECONDS_HERE = 10.0  # Ray takes 8 to 15 to start

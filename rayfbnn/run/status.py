@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rayfbnn.errors import StoreError
-from rayfbnn.output.lines import table_text, width_up_to
+from rayfbnn.output.facts import Answer, Fact, Paragraph, TableFact
 from rayfbnn.run.estimate import Pace, iterations_by_phase, n_at_work, relative_times, round_with_own_pace
 from rayfbnn.run.job import Progress
 from rayfbnn.store.hierarchy import METADATA
@@ -79,7 +79,7 @@ class BatchStatus:
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(Answer):
     """The status of a run.
 
     Attributes
@@ -126,6 +126,13 @@ class Status:
         left = [batch.seconds_left for batch in self.batches]
         known = [seconds for seconds in left if seconds is not None]
         return max(known) if len(known) == len(left) else None
+
+    def facts(self) -> list[Fact]:
+        """Return the progress of the run, its driver, and a table with a row for each batch."""
+        first = "chains" if self.stage is None else "ladders"
+        rows = [_batch_row(batch, self) for batch in self.batches]
+        table = TableFact((first, *_HEADINGS), rows)
+        return [Paragraph(progress_line(self)), Paragraph(_driver_text(self)), table]
 
 
 @dataclass(frozen=True)
@@ -378,17 +385,6 @@ _HEADINGS = (
     "block takes",
     "time left",
 )
-
-
-def status_text(status: Status) -> str:
-    """Return the line of the run, the line of its driver, and a table with a row for each batch."""
-    first = "chains" if status.stage is None else "ladders"
-    rows = [(first, *_HEADINGS), *(_batch_row(batch, status) for batch in status.batches)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    table = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
-    if len(table[0]) > width_up_to(len(table[0])):
-        table = [table_text(rows[0], rows[1:])]
-    return "\n".join([progress_line(status), _driver_text(status), *table])
 
 
 def progress_line(status: Status) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rayfbnn.data import Source, is_path
-from rayfbnn.output import tables
+from rayfbnn.output.facts import Fact, Paragraph, TableFact, html_of
 from rayfbnn.output.lines import shortened
 from rayfbnn.output.whole_file import whole_file
 from rayfbnn.pictures.figures import Axes, Panel
@@ -14,8 +15,8 @@ from rayfbnn.pictures.panels import set_log_scale
 from rayfbnn.reporting.page import Section, beside, check_installed, page
 from rayfbnn.study.files import Look, StudyFiles
 from rayfbnn.study.plan import Member
-from rayfbnn.study.study_status import ConfigurationStatus, status_of_study, study_text
-from rayfbnn.study.training_files import rank, ranks_text
+from rayfbnn.study.study_status import ConfigurationStatus, status_of_study
+from rayfbnn.study.training_files import rank, ranking
 from rayfbnn.verbs.arguments import check_output
 
 _SHOWN = 12  # quantities in a table and in a picture; the worst are shown
@@ -31,18 +32,13 @@ def write_report(study: StudyFiles, out: Path, data: Source | list[Source] | Non
     check_output(out, inputs=[Path(source) for source in sources if is_path(source)])
     status = status_of_study(study)
     several = len(status.configurations) > 1
-    panels = [(one.label if several else "", one) for one in status.configurations]
-    sections = [
-        Section("verdict", "Verdict", (("", tables.preformatted(study_text(status))),)),
-        Section("looks", "Looks", tuple((label, _looks(one)) for label, one in panels)),
-        Section(
-            "members",
-            "Members",
-            tuple((label, _members(study, number, one)) for number, (label, one) in enumerate(panels)),
-        ),
-    ]
+    sections = [_section("verdict", [("", status.facts())])]
     if data is not None:
-        sections.insert(1, Section("ranking", "Ranking", (("", _ranking(study, data)),)))
+        sections.append(_section("ranking", [("", _ranking(study, data))]))
+    each = [(one.label if several else "", one) for one in status.configurations]
+    sections.append(_section("looks", [(label, _looks(one)) for label, one in each]))
+    members = [(label, _members(study, number, one)) for number, (label, one) in enumerate(each)]
+    sections.append(_section("members", members))
     n_members = sum(len(one.members) for one in status.configurations)
     text = page("Study", f"{study.place}: {n_members} members", sections)
     with whole_file(out) as file:
@@ -50,9 +46,14 @@ def write_report(study: StudyFiles, out: Path, data: Source | list[Source] | Non
     return out
 
 
-def _looks(configuration: ConfigurationStatus) -> str:
+def _section(key: str, panels: Sequence[tuple[str, Iterable[Fact]]]) -> Section:
+    return Section(key, key.capitalize(), tuple((label, html_of(facts)) for label, facts in panels))
+
+
+def _looks(configuration: ConfigurationStatus) -> Iterator[Fact]:
     if not configuration.looks:
-        return tables.paragraph("No look has been taken yet.")
+        yield Paragraph("No look has been taken yet.")
+        return
     last = configuration.looks[-1]
     panel = Panel(
         _draw_rhat,
@@ -67,7 +68,8 @@ def _looks(configuration: ConfigurationStatus) -> str:
     ]
     numbers = ("mean", "sd", "nested R-hat", "mcse / sd", "shared drift / sd")
     head = ("quantity", *numbers, "seeds farthest from the middle")
-    return beside([panel]) + tables.table(head, rows)
+    yield beside([panel])
+    yield TableFact(head, rows)
 
 
 def _worst(look: Look) -> list[str]:
@@ -90,24 +92,23 @@ def _draw_rhat(axis: Axes, looks: tuple[Look, ...]) -> None:
     axis.legend(fontsize=6, ncol=2)
 
 
-def _members(study: StudyFiles, number: int, configuration: ConfigurationStatus) -> str:
+def _members(study: StudyFiles, number: int, configuration: ConfigurationStatus) -> Iterator[Fact]:
     rows = [(one.seed, one.state, one.draws, one.reason) for one in configuration.members]
-    table = tables.table(("seed", "state", "draws of each chain", "why"), rows)
     spreads = {}
     for one in configuration.members:
         if one.draws and one.state != "failed":
             values = study.members.open(Member(number, one.seed)).read_stat("log_likelihood")
             spreads[one.seed] = [float(value) for value in values.reshape(-1)[:: max(1, values.size // 2000)]]
-    if not spreads:
-        return table
-    panel = Panel(
-        _draw_members,
-        (spreads,),
-        alt="Log likelihood of each member's draws",
-        caption="Log likelihood of the draws of each member, side by side.",
-        size=(6.0, 3.0),
-    )
-    return beside([panel]) + table
+    if spreads:
+        panel = Panel(
+            _draw_members,
+            (spreads,),
+            alt="Log likelihood of each member's draws",
+            caption="Log likelihood of the draws of each member, side by side.",
+            size=(6.0, 3.0),
+        )
+        yield beside([panel])
+    yield TableFact(("seed", "state", "draws of each chain", "why"), rows)
 
 
 def _draw_members(axis: Axes, spreads: dict[int, list[float]]) -> None:
@@ -117,8 +118,8 @@ def _draw_members(axis: Axes, spreads: dict[int, list[float]]) -> None:
     axis.set_ylabel("log likelihood")
 
 
-def _ranking(study: StudyFiles, data: Source | list[Source]) -> str:
+def _ranking(study: StudyFiles, data: Source | list[Source]) -> list[Fact]:
     ranks = rank(study, data)
     by = "file" if ranks[0].n_files > 1 else "case"
     errors = f"The standard errors are those of the differences from the best, {by} by {by}."
-    return tables.preformatted(ranks_text(ranks)) + tables.paragraph(errors)
+    return [ranking(ranks), Paragraph(errors)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rayfbnn.errors import at_most_ten
+from rayfbnn.output.facts import Answer, Lines
+from rayfbnn.output.lines import table_text
 from rayfbnn.run.estimate import clock_time
 from rayfbnn.run.status import status_if_driven
 from rayfbnn.study.files import Look, StudyFiles
@@ -93,7 +95,7 @@ class ConfigurationStatus:
 
 
 @dataclass(frozen=True)
-class StudyStatus:
+class StudyStatus(Answer):
     """The status of a study.
 
     Attributes
@@ -119,6 +121,10 @@ class StudyStatus:
         """
         members = [member for one in self.configurations for member in one.members]
         return sorted({m.driver for m in members if m.driver is not None and m.at_work is at_work})
+
+    def facts(self) -> list[Lines]:
+        """Return a line for the study, one for its drivers, and some lines for each configuration."""
+        return [Lines(_study_text(self))]
 
 
 def verdict_of(configurations: Sequence[ConfigurationStatus]) -> bool | None:
@@ -169,7 +175,7 @@ def _member(study: StudyFiles, member: Member, due: Due | None) -> MemberStatus:
     )
 
 
-def study_text(status: StudyStatus) -> str:
+def _study_text(status: StudyStatus) -> str:
     """Return a line for the study, one for its drivers, and a paragraph for each configuration."""
     verdict = {None: "not complete", True: "ok: all members agree", False: "not ok"}[status.ok]
     lines = [f"{status.path}: {verdict}"]
@@ -259,7 +265,7 @@ def watch_text(status: StudyStatus, *, most_rows: int | None = None) -> str:
         if len(status.configurations) > 1:
             lines.append(configuration.label)
         members = _shown(configuration.members, room)
-        lines += _table([_row(member) for member in members])
+        lines.append(table_text(_HEADINGS, [_row(member) for member in members]))
         if len(members) < len(configuration.members):
             lines.append(f"and {len(configuration.members) - len(members)} more")
     return "\n".join(lines)
@@ -307,15 +313,6 @@ def _row(member: MemberStatus) -> tuple[str, ...]:
         clock_time(left),
         "-" if member.driver is None else words.format(member.driver),
     )
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the lines of a table: headings and rows, in columns of equal width."""
-    every = [_HEADINGS, *rows]
-    widths = [max(len(row[column]) for row in every) for column in range(len(_HEADINGS))]
-    for row in every:
-        cells = [text.rjust(width) for text, width in zip(row[:-1], widths, strict=False)]
-        yield "  ".join([*cells, row[-1]])
 
 
 State: TypeAlias = Literal["not begun", "under way", "ready", "failed"]

@@ -18,7 +18,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.data import Source, is_path
 from rayfbnn.data.training import read_cases
 from rayfbnn.errors import ConfigError, StoreError, StoreMismatchError, at_most_ten
-from rayfbnn.output.lines import frame_text
+from rayfbnn.output.facts import Answer, TableFact
 from rayfbnn.store.store import Store
 from rayfbnn.study.files import Due, Look, StudyFiles, take_look
 from rayfbnn.study.plan import Member
@@ -58,7 +58,7 @@ class ConfigurationPrediction:
 
 
 @dataclass(frozen=True)
-class StudyPrediction:
+class StudyPrediction(Answer):
     """The predictions of all configurations of a study. Draws of two configurations are never pooled.
 
     Attributes
@@ -116,13 +116,13 @@ class StudyPrediction:
             }
         )
 
-    def __str__(self) -> str:
-        """Return summary and means as text."""
-        tables = [
-            frame_text(table, index=False, float_format="{:.5g}".format, na_rep="-")
-            for table in (self.summary, self.means)
+    def facts(self) -> list[TableFact]:
+        """Return summary and means."""
+        tables = (("", self.summary), ("means over training files:", self.means))
+        return [
+            TableFact(list(map(str, table)), list(table.itertuples(index=False, name=None)), title, digits=5)
+            for title, table in tables
         ]
-        return "\n\nmeans over training files:\n".join(tables)
 
 
 def _row(one: ConfigurationPrediction) -> dict[str, Any]:
@@ -423,17 +423,23 @@ def _with_targets(rows: Sequence[Array]) -> Array:
     return values
 
 
-def ranks_text(ranks: list[Rank]) -> str:
-    """Return a line for each setting, the best first."""
-    files = f", in {ranks[0].n_files} files" if ranks[0].n_files > 1 else ""
-    lines = [
-        f"mean log probability of {ranks[0].n_cases} cases{files}, how far below the best, and the verdicts"
-        " on predictions and fit:"
+def ranking(ranks: list[Rank]) -> TableFact:
+    """Return a table with a row for each setting, the best first."""
+    head = (
+        "setting",
+        "log probability",
+        "below the best",
+        "standard error",
+        "predictions",
+        "fit",
+        "complete",
+    )
+    complete = {True: "converged", False: "not converged", None: "not complete"}
+    rows = [
+        (one.label, one.log_probability, one.difference, one.difference_se)
+        + (one.predictions or "-", one.fit or "-", complete[one.ok])
+        for one in ranks
     ]
-    widths = [max(len(getattr(one, name) or "-") for one in ranks) for name in ("predictions", "fit")]
-    for one in ranks:
-        below = "best" if one.difference == 0 else f"-{one.difference:.4g} +- {one.difference_se:.2g}"
-        note = "" if one.ok else "  (not complete)" if one.ok is None else "  (not converged)"
-        verdicts = f"{one.predictions or '-':<{widths[0]}}  {one.fit or '-':<{widths[1]}}"
-        lines.append(f"{one.log_probability:10.4f}  {below:<20}  {verdicts}  {one.label}{note}")
-    return "\n".join(lines)
+    files = f", in {ranks[0].n_files} files" if ranks[0].n_files > 1 else ""
+    title = f"mean log probability of {ranks[0].n_cases} cases{files}"
+    return TableFact(head, rows, title)

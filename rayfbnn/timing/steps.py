@@ -21,6 +21,8 @@ from rayfbnn.mcmc.operation import Operation, TrajectoryOperation, unrolled
 from rayfbnn.model.architecture import LayerSpec, ModelSpec, NetworkSpec, PriorSpec
 from rayfbnn.model.output_layer import feeds_outputs
 from rayfbnn.model.sampled import SampledPosterior
+from rayfbnn.numerals import duration
+from rayfbnn.output.facts import Answer, Fact, Paragraph, TableFact
 from rayfbnn.state import Advance, ChainState, Target, Trajectory
 from rayfbnn.streams import Purpose, Streams
 
@@ -345,6 +347,18 @@ class RunEstimate:
     least: Cost
     most: Cost
 
+    def __str__(self) -> str:
+        costs = list(dict.fromkeys((self.least, self.most)))
+        evaluations = " to ".join(f"{cost.gradient_evaluations:,}" for cost in costs)
+        core = " to ".join(duration(cost.core_seconds) for cost in costs)
+        together = " to ".join(duration(cost.seconds) for cost in costs)
+        workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
+        text = f"{evaluations} gradient evaluations, about {core} on one core, {together} with {workers}"
+        if len(costs) == 1:
+            return text
+        ends = "from the shortest to the longest automatic trajectories; the run finds their length"
+        return f"{text}\n{ends}"
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -370,13 +384,23 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class BenchResult:
+class BenchResult(Answer):
     """The rows for one device and precision, and for a configuration also the estimate of its run."""
 
     device: str
     dtype: Dtype
     rows: tuple[Row, ...]
     estimate: RunEstimate | None = None
+
+    def facts(self) -> list[Fact]:
+        """Return the rows as a table, and the estimate in words."""
+        table = TableFact(
+            ("shape", "chains", "us/step", "GFLOP/s", "kernel"),
+            [(row.shape, row.chains, row.us_per_step, row.gflops, row.kernel) for row in self.rows],
+            f"{self.device}, {self.dtype}: microseconds per leapfrog step of a chain",
+        )
+        run = [] if self.estimate is None else [Paragraph(f"the whole run: {self.estimate}")]
+        return [table, *run]
 
     def to_json(self) -> str:
         """Return one JSON object, with the key "estimate" only for a configuration."""

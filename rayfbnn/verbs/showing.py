@@ -13,12 +13,13 @@ from rayfbnn.store.store import Store, word_for_chains
 
 if TYPE_CHECKING:
     from rayfbnn.data import Dataset, Source
+    from rayfbnn.describe.configuration import Shown
     from rayfbnn.run.status import Status
     from rayfbnn.spec import RunSpec
     from rayfbnn.verbs.arguments import Spec
 
 
-def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> str:
+def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> Shown:
     """Describe a configuration or a store in words: network, priors, schedule and its cost, defaults used.
 
     The text lists the inputs with the encoding of each column, and the columns that are left out. It names
@@ -39,10 +40,11 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
 
     Returns
     -------
-    str
-        The description.
+    Shown
+        The description: a text, whose attribute `numbers` has the configuration with all defaults, the
+        network, the priors, and the size of the store.
     """
-    from rayfbnn.describe.configuration import describe
+    from rayfbnn.describe.configuration import describe, shown
     from rayfbnn.describe.schedule import describe_rounds, describe_tuning
     from rayfbnn.verbs.arguments import place_given, read_spec
 
@@ -53,26 +55,22 @@ def show(what: Spec, *, data: Source | None = None, set: Sequence[str] = ()) -> 
                 f"set: the configuration of the store {place} is fixed, got {set[0]}; leave it out"
             )
         store = Store.open(what)
-        return (
-            describe(store.spec, store=store)
-            + "\n"
-            + describe_tuning(store)
-            + describe_rounds(store)
-            + _describe_progress(store)
-            + ("" if data is None else f"\n\n{_describe_new_cases(store.spec, store.data, data)}")
-        )
+        progress = describe_tuning(store) + describe_rounds(store) + _describe_progress(store)
+        compared = "" if data is None else f"\n\n{_describe_new_cases(store.spec, store.data, data)}"
+        text = f"{describe(store.spec, store=store)}\n{progress}{compared}"
+        return shown(text, store.spec, store=store)
     from rayfbnn.data import read_training
     from rayfbnn.run.hardware import n_cores, with_batches
 
     spec = read_spec(what, set)
     has_file = spec.train_path is not None and os.path.exists(spec.train_path)
     if not has_file and data is None and spec.is_resolved:
-        return describe(spec)
+        return shown(describe(spec), spec)
     spec, dataset = read_training(spec, None if has_file else data)
     spec.check_data(dataset.n_cases)
     compared = f"\n{_describe_new_cases(spec, dataset, data)}\n" if has_file and data is not None else ""
     forecast = forecast_text(with_batches(spec, None, None), dataset, workers=n_cores())
-    return describe(spec, data=dataset) + compared + forecast
+    return shown(f"{describe(spec, data=dataset)}{compared}{forecast}", spec)
 
 
 def _describe_new_cases(spec: RunSpec, training: Dataset, data: Source) -> str:

@@ -11,8 +11,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from rayfbnn.answers.judging.words import rounded_up
-from rayfbnn.describe.verb_results import duration
 from rayfbnn.errors import ConfigError
+from rayfbnn.numerals import duration
 from rayfbnn.output.printing import say
 from rayfbnn.run.resuming import set_length
 from rayfbnn.run.running import Loop

@@ -39,7 +39,6 @@ from rayfbnn.answers.judging.verdicts import (
 from rayfbnn.answers.judging.words import iterations_that_would_do, numbered, rounded_up
 from rayfbnn.answers.predict import predict_from_draws, verdict_on_predictions
 from rayfbnn.arrays import Array
-from rayfbnn.describe.verb_results import diagnosis_text
 from rayfbnn.draws.subsets import chosen
 from tests.support.small import small_spec
 from tests.support.store.standin_store import make_data, make_run, make_spec, normal
@@ -81,7 +80,7 @@ def test_independent_draws_have_converged_in_both() -> None:
     assert diagnosis.predictions.grade == diagnosis.hyperparameters.grade == "converged"
     assert diagnosis.ok and judge(store_with(), decisive="predictions").ok
     assert diagnosis.predictions.advice == diagnosis.hyperparameters.advice == ()
-    assert diagnosis_text(diagnosis).endswith("\nok")
+    assert str(diagnosis).endswith("\nok")
 
 
 def test_hyperparameters_fall_short_alone() -> None:
@@ -115,7 +114,7 @@ def test_chains_in_modes_of_other_predictions_are_not_usable() -> None:
     diagnosis = judge(with_modes(8.0))
     assert diagnosis.predictions.grade == "not usable" and not diagnosis.predictions.ok
     assert any("chains instead of 8" in advice for advice in diagnosis.predictions.advice)
-    assert "the predictions are not usable" in diagnosis_text(diagnosis)
+    assert "the predictions are not usable" in str(diagnosis)
 
 
 def test_a_drift_below_noise_that_rhat_does_not_see_is_not_converged() -> None:
@@ -187,7 +186,7 @@ def test_the_reason_that_decides_is_named_first(make: Callable[[], Any], reason:
     verdict = diagnosis.predictions
     assert verdict.warning.startswith(reason)
     decided_by = verdict.warning.split(": ", 1)[1]
-    text = " ".join(diagnosis_text(diagnosis).split())
+    text = " ".join(str(diagnosis).split())
     assert f"predictions: {verdict.grade} {decided_by}" in text
     assert f"{verdict.grade}</strong></p><ul><li>{escape(decided_by)}" in verdict._repr_html_()
     assert decided_by in (*verdict.remarks, *verdict.reasons)

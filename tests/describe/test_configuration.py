@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,12 @@ def robot_arm(*overrides: str) -> str:
     return describe(RunSpec.from_toml(ROBOT_ARM, overrides))
 
 
-def test_every_group_and_the_number_of_parameters_are_there() -> None:
+def test_groups_priors_and_the_number_of_parameters_are_there() -> None:
     text = robot_arm()
     assert "82 parameters" in text
     for words in ("inputs to hidden layer 0", "2 x 16 = 32", "hidden layer 0 to outputs", "16 x 2 = 32"):
         assert words in text
-
-
-def test_the_mean_precision_is_given_after_scaling() -> None:
-    assert '"x1:0.2": width 1, mean precision 16 (scaled for 16 source units)' in robot_arm()
+    assert '"x1:0.2": width 1, mean precision 16 (scaled for 16 source units)' in text
 
 
 def test_gradient_evaluations_are_those_of_the_schedule() -> None:
@@ -52,6 +50,26 @@ def test_gradient_evaluations_are_those_of_the_schedule() -> None:
     per_chain = 3 * 20 * 64 + 20 * 20 * 64 + 30 * 4000 + 7 * 4000
     assert f"per chain: {per_chain:,} gradient evaluations" in text
     assert f"in all:    {5 * per_chain:,} gradient evaluations, 35 draws kept" in text
+
+
+def test_programs_get_the_configuration_the_network_and_the_priors(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
+    for what in (ROBOT_ARM, store.path):
+        result = CliRunner().invoke(cli.app, ["show", str(what), "--json"])
+        numbers, text = json.loads(result.stdout), show(what)
+        spec = RunSpec.from_dict(numbers["configuration"])
+        assert (result.exit_code, result.stdout.count("\n")) == (0, 1)
+        assert numbers["text"].split("\n\n")[0] == text.split("\n\n")[0]  # a forecast differs each time
+        assert numbers["network"]["parameters"] == spec.network.n_parameters
+        assert set(numbers["priors"]) == {*numbers["network"]["groups"], "noise"}
+    assert numbers["store"] == {"path": str(store.path), "kind": "mcmc", "chains": store.n_chains, "draws": 0}
+    arm = json.loads(show(ROBOT_ARM).to_json())
+    assert arm["priors"]["ho0"]["mean_precision"] == 16 and arm["priors"]["ho0"]["alphas"] == [
+        0.2,
+        None,
+        None,
+    ]
+    assert arm["network"]["groups"]["ih0"] == {"shape": [2, 16], "size": 32}
 
 
 @pytest.mark.parametrize(("alpha", "mean"), [(0.2, 16.0), (0.5, 400.0), (3.0, 1.0), (100.0, 0.01)])
@@ -200,15 +218,15 @@ def test_partial_gradients_with_precisions_integrated_out_are_said(tmp_path: Pat
         small_spec(tmp_path, phase=phase).check_data(12)
 
 
-def test_a_device_is_not_said_to_run_what_its_kernels_do_not_cover() -> None:
-    text = robot_arm('device="gpu"', MARGINAL, SOFTMAX)
-    assert [line.split(": ")[1] for line in kernel_lines(text)] == ["plain CuPy (softmax layers)"] * 2
-
-
-def test_what_depends_on_a_device_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("more", "names"), [((SOFTMAX,), ["plain CuPy (softmax layers)"] * 2), ((), [GRAPHS, LAUNCHES])]
+)
+def test_a_device_is_said_to_run_what_its_kernels_cover(
+    more: tuple[str, ...], names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rayfbnn.describe.schedule.gpu_is_available", lambda: False)
-    lines = kernel_lines(robot_arm('device="gpu"', MARGINAL))
-    assert [line.split(": ")[1] for line in lines] == [GRAPHS, LAUNCHES]
+    lines = kernel_lines(robot_arm('device="gpu"', MARGINAL, *more))
+    assert [line.split(": ")[1] for line in lines] == names
 
 
 def test_a_device_is_said_to_run_what_its_memory_holds(tmp_path: Path) -> None:
@@ -234,24 +252,20 @@ TABLE = pd.DataFrame({"age": np.arange(20.0), "time": 1 + np.arange(20.0), "Died
 def test_a_column_that_may_mark_censored_times_is_remarked_on() -> None:
     (remark,) = found(TABLE)
     assert 'data.censored = "Died"' in remark and 'data.event = "Died"' in remark
-    assert found(TABLE, event="Died") == found(TABLE, censored="Died") == []
+    assert found(TABLE, event="Died") == found(TABLE, censored="Died") == found(TABLE, "real") == []
 
 
 @pytest.mark.parametrize(
-    "table",
+    "changes",
     [
-        TABLE.assign(Died=np.arange(20) % 3),
-        TABLE.rename(columns={"Died": "smoker"}),
-        TABLE.assign(time=[-1.0, *TABLE["time"][1:]]),
+        {"Died": np.arange(20) % 3},
+        {"Died": None, "sex": [0, 1] * 10},
+        {"time": [-1.0, *TABLE["time"][1:]]},
     ],
     ids=["more values", "another name", "signed times"],
 )
-def test_other_columns_and_times_with_signs_are_not(table: pd.DataFrame) -> None:
-    assert found(table) == []
-
-
-def test_nor_are_inputs_of_other_models() -> None:
-    assert found(TABLE, "real") == []
+def test_other_columns_and_times_with_signs_are_not(changes: dict[str, Any]) -> None:
+    assert found(TABLE.assign(**changes).dropna(axis=1)) == []
 
 
 def test_a_column_without_a_name_is_called_that() -> None:
@@ -332,8 +346,7 @@ def test_ignored_levels_are_a_remark(folder: Path) -> None:
 
 def test_a_store_compares_new_cases_too(tmp_path: Path) -> None:
     rayfbnn.sample(table_keys(**FULL), tmp_path / "run.zarr", data=mixed_table(), **HERE)
-    new = mixed_table().assign(**WRONG["unknown levels"][0])
-    text = rayfbnn.show(tmp_path / "run.zarr", data=new)
+    text = rayfbnn.show(tmp_path / "run.zarr", data=mixed_table().assign(**WRONG["unknown levels"][0]))
     assert "New cases: data, 12 cases" in text and "'pink' (2), 'teal' (1)" in text
     assert "New cases" not in rayfbnn.show(tmp_path / "run.zarr")
 

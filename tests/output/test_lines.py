@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 
-import pandas as pd
 import pytest
 
-from rayfbnn.output.lines import folded, frame_text, line_width, shortened, table_text, width_up_to
+from rayfbnn.output.lines import folded, line_width, shortened, table_text, width_up_to
 from rayfbnn.output.printing import answer, say, tell
 
 SENTENCE = "the standard error of the average over 8 chains is 0.6% of the predictive standard deviation"
@@ -91,19 +90,6 @@ def test_columns_that_do_not_fit_are_another_table() -> None:
         "short        800",
         "a rather long name of a row",
         "              12",
-    ]
-
-
-def test_a_data_frame_that_fits_is_as_pandas_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = pd.DataFrame({"mean": [1.23456, float("nan")], "n": [3, 4]}, index=["short", "a longer name"])
-    wide = frame.to_string(float_format="{:.4g}".format, na_rep="-")
-    assert frame_text(frame, float_format="{:.4g}".format, na_rep="-") == wide
-    monkeypatch.setenv("COLUMNS", "20")
-    assert frame_text(frame, float_format="{:.4g}".format, na_rep="-").split("\n") == [
-        "             mean  n",
-        "short       1.235  3",
-        "a longer name",
-        "                -  4",
     ]
 
 

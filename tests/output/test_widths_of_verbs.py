@@ -87,7 +87,7 @@ def test_every_line_of_a_verb_fits_and_has_whole_words(
 def test_json_is_one_line_on_a_narrow_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "60")
-    for verb in ("diagnose", "predict", "status", "verify", "loo of two"):
+    for verb in ("diagnose", "predict", "show", "status", "verify", "loo of two"):
         text = rayfbnn(*VERBS[verb], "--json")
         assert text.count("\n") == 1
         json.loads(text)

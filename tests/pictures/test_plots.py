@@ -14,17 +14,17 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 
-from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.figure import Figure
 
-from rayfbnn.answers.diagnostics import diagnose_draws  # noqa: E402
-from rayfbnn.answers.errors_by_iteration import Course, ErrorsByIteration  # noqa: E402
-from rayfbnn.answers.predict import predict_from_draws  # noqa: E402
+from rayfbnn.answers.diagnostics import diagnose_draws
+from rayfbnn.answers.errors_by_iteration import Course, ErrorsByIteration
+from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.subsets import Held
-from rayfbnn.errors import ConfigError  # noqa: E402
+from rayfbnn.errors import ConfigError
 from rayfbnn.pictures import along_input, chains, predicted, sampling
-from rayfbnn.pictures.chains import describe_quantity  # noqa: E402
-from rayfbnn.pictures.predicted import kaplan_meier  # noqa: E402
-from tests.support.store.standin_store import (  # noqa: E402
+from rayfbnn.pictures.chains import describe_quantity
+from rayfbnn.pictures.predicted import kaplan_meier
+from tests.support.store.standin_store import (
     PIECEWISE,
     log_hazards_by_hand,
     make_data,
@@ -55,12 +55,8 @@ def check_picture(path: Path, figures: list[Any]) -> None:
     assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
     (figure,) = figures
     for axis in figure.axes:
-        below = [
-            shared_axes
-            for shared_axes in figure.axes
-            if shared_axes in axis.get_shared_x_axes().get_siblings(axis)
-        ]
-        assert any(shared_axes.get_xlabel() for shared_axes in below), "a column of axes without a label"
+        below = axis.get_shared_x_axes().get_siblings(axis)
+        assert any(shared.get_xlabel() for shared in below), "a column of axes without a label"
 
 
 def prepared(kind: str = "real", **changes: Any) -> tuple[Any, Any]:
@@ -69,16 +65,10 @@ def prepared(kind: str = "real", **changes: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["real", "binary", "class"])
-def test_functions_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> None:
+def test_functions_and_bands_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> None:
     run, _ = prepared(kind)
     check_picture(along_input.function_lines(run, tmp_path / "functions.png"), figures)
-    (figure,) = figures
-    assert [len(axis.lines) for axis in figure.axes] == [8] * run.spec.network.outputs
-
-
-@pytest.mark.parametrize("kind", ["real", "binary", "class"])
-def test_bands_along_an_input(kind: str, tmp_path: Path, figures: list[Any]) -> None:
-    run, _ = prepared(kind)
+    assert [len(axis.lines) for axis in figures.pop().axes] == [8] * run.spec.network.outputs
     check_picture(along_input.predictive_bands(run, tmp_path / "bands.png", input_name="x2"), figures)
     assert figures[0].axes[0].get_xlabel() == "x2"
 

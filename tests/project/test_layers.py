@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"store"},
     "__init__": {"api", "errors", "spec", "run", "study", "version"},
     "demo": {"__init__", "answers", "api", "describe", "errors", "output", "run", "spec", "store"},
-    "cli": {"__init__", "api", "demo", "describe", "errors", "output", "run", "selftest", "study"},
+    "cli": {"__init__", "answers", "api", "demo", "errors", "output", "run", "selftest", "study"},
 }
 
 HOMES = {

@@ -20,7 +20,7 @@ from rayfbnn import api, cli
 from rayfbnn.cli import commands
 from rayfbnn.run.executor import job_of
 from rayfbnn.run.job import Progress
-from rayfbnn.run.status import BatchStatus, Status, status_of, status_text
+from rayfbnn.run.status import BatchStatus, Status, status_of
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.records import NO_SEAL, SEAL, SECONDS, BatchProgress, Block, seal
 from rayfbnn.store.store import Store
@@ -141,8 +141,8 @@ def test_a_copy_has_the_seconds_of_its_blocks_and_no_times_of_commits(tmp_path: 
     status = rayfbnn.status(tmp_path / "copy.zarr")
     assert {one.seconds_of_block for one in status.batches} == {BLOCK}
     assert {one.seconds_since_commit for one in status.batches} == {None}
-    assert status_text(status).splitlines()[-1].split()[-4:-1] == ["unknown", "30", "s"]
-    assert "nobody is at work; continue with" in status_text(status)
+    assert str(status).splitlines()[-1].split()[-4:-1] == ["unknown", "30", "s"]
+    assert "nobody is at work; continue with" in str(status)
 
 
 @pytest.mark.parametrize("is_run_on", [False, True])
@@ -190,8 +190,8 @@ def test_blocks_without_seconds_have_no_speed(tmp_path: Path) -> None:
         assert batch.seconds_of_block is None and batch.seconds_left is None
         assert batch.seconds_since_commit == 5.0
     assert status.at_work and status.seconds_left is None
-    row = status_text(status).splitlines()[-1].split()
-    assert row[-2:] == ["unknown", "unknown"] and "complete in" not in status_text(status)
+    row = str(status).splitlines()[-1].split()
+    assert row[-2:] == ["unknown", "unknown"] and "complete in" not in str(status)
 
 
 def test_a_phase_whose_blocks_have_seconds_is_enough_for_the_time_left(tmp_path: Path) -> None:
@@ -294,8 +294,8 @@ def test_where_nobody_is_at_work_no_time_is_left(tmp_path: Path) -> None:
         status = status_of(store, now=START + 1e6)
         assert status.seconds_left is None and not status.at_work
         assert all(batch.seconds_left is None for batch in status.batches)
-        assert status_text(status).splitlines()[-1].split()[-1] == "-"
-        assert "complete in" not in status_text(status)
+        assert str(status).splitlines()[-1].split()[-1] == "-"
+        assert "complete in" not in str(status)
 
 
 def test_the_draws_of_a_fit_have_no_time_before_the_first(tmp_path: Path) -> None:
@@ -347,18 +347,18 @@ def test_a_driver_is_found_at_work_where_that_can_be_known(
     assert status.at_work is at_work
     assert (status.driver is None) == (host is None)
     words = {True: "at work:", False: "nobody is at work", None: "cannot tell"}
-    assert words[at_work] in status_text(status)
+    assert words[at_work] in str(status)
 
 
 def test_a_store_without_draws_and_a_complete_one(tmp_path: Path) -> None:
     store = make_store(tmp_path / "run.zarr", small_spec(tmp_path))
     status = rayfbnn.status(tmp_path / "run.zarr")
     assert status.done == 0 and status.seconds_left is None and status.driver is None
-    assert " 0/18 " in status_text(status) and "0.0% done" in status_text(status)
+    assert " 0/18 " in str(status) and "0.0% done" in str(status)
     api.resume(store.path, workers=0, progress=False)
     status = rayfbnn.status(tmp_path / "run.zarr")
     assert status.complete and status.seconds_left == pytest.approx(0.0)
-    assert "complete, 10 draws of each chain\nnobody is at work\n" in status_text(status)
+    assert "complete, 10 draws of each chain\nnobody is at work\n" in str(status)
 
 
 def test_the_seconds_of_blocks_are_printed_and_in_json(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_a_driver_shows_what_its_workers_have_done_since_the_last_commit(tmp_pat
     assert [one.iteration for one in status.batches] == [6, 2, 0] and status.at_work is True
     # Ten seconds an iteration: 40, 80 and 100 for one worker, and two are at work on three batches.
     assert [one.seconds_left for one in status.batches] == pytest.approx([60.0, 110.0, 110.0])
-    row = status_text(status).splitlines()[-3]
+    row = str(status).splitlines()[-3]
     assert "6/10" in row and "0.88  3 (warm-up 1)" in row
 
 
@@ -427,5 +427,5 @@ def test_times_are_short(seconds: float, text: str) -> None:
     batch: Any = {"batch": 0, "first_chain": 0, "last_chain": 1, "iteration": 5, "draws": 5}
     row = BatchStatus(**batch, seconds_since_commit=1.0, seconds_of_block=2.0, seconds_left=seconds)
     status = Status("run.zarr", 10, 10, (row,), 0.5, 0, "here pid 1", True, False)
-    assert text in status_text(status).splitlines()[-1]
-    assert f"complete in {text}" in status_text(status)
+    assert text in str(status).splitlines()[-1]
+    assert f"complete in {text}" in str(status)

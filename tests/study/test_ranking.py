@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from rayfbnn.study import Study, training_files
-from rayfbnn.study.training_files import rank, ranks_text
+from rayfbnn.study.training_files import rank, ranking
 from tests.support.small import small_spec
 
 
@@ -52,7 +52,7 @@ def test_a_case_that_a_configuration_finds_impossible_counts_against_it(
     ranks = ranked(study, monkeypatch, [-1, -math.inf], [-5, -6], [-5, -7])
     assert [one.configuration for one in ranks] == [1, 2, 0]
     assert ranks[-1].difference == math.inf and math.isnan(ranks[-1].difference_se)
-    assert "-inf" in ranks_text(ranks)
+    assert "-inf" in str(ranking(ranks))
 
 
 def test_what_all_find_impossible_tells_nothing(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:

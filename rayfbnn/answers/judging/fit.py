@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +27,7 @@ from rayfbnn.answers.judging.words import as_json
 from rayfbnn.arrays import Array
 from rayfbnn.draws.view import Draws
 from rayfbnn.model.likelihood.data_model import DataModel
+from rayfbnn.numerals import compared
 from rayfbnn.reduce.passes import TaskExecutor
 
 FALSE_ALARMS = 0.05  # of all tests together
@@ -58,6 +60,12 @@ class FitVerdict(Verdict):
     p_value: float = float("nan")
     coverage: dict[str, dict[str, dict[str, float]]] | None = None
     cases: dict[str, int] | None = None
+
+    @property
+    def grade_and_p(self) -> str:
+        """The grade and the p-value, if there is one."""
+        (p_value,), _ = compared([self.p_value], FALSE_ALARMS, ".2g")
+        return self.grade if math.isnan(self.p_value) else f"{self.grade} (p = {p_value})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON, with None for unknown numbers."""

@@ -25,7 +25,7 @@ from rayfbnn.answers.judging.words import (
 )
 from rayfbnn.arrays import Array
 from rayfbnn.numerals import compared
-from rayfbnn.output import tables
+from rayfbnn.output.facts import Answer, Badge, Judgement
 from rayfbnn.reduce.effective import MIN_DRAWS, Convergence, convergence, mcse_mean
 from rayfbnn.spec import RunSpec
 
@@ -177,7 +177,7 @@ _NOT_FOR_PREDICTIONS = (
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Answer):
     """A verdict on the predictions, the hyperparameters, the fit or the ladders of a run.
 
     Attributes
@@ -240,10 +240,9 @@ class Verdict:
         first = (self.decided_by,) if self.decided_by else ()
         return tuple(dict.fromkeys((*first, *self.remarks, *self.reasons)))
 
-    def _repr_html_(self) -> str:
-        return tables.verdict(
-            self.subject, self.grade, is_ok=self.ok, sentences=self.sentences, advice=self.advice
-        )
+    def facts(self) -> list[Judgement]:
+        """Return the verdict as a fact."""
+        return [Judgement(self.subject, Badge(self.grade, self.ok), self.sentences, self.advice)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON, with None for unknown numbers."""

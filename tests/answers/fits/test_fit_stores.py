@@ -18,14 +18,12 @@ import rayfbnn
 from rayfbnn import api
 from rayfbnn.answers.fit_diagnosis import FitDiagnosis, drifts
 from rayfbnn.cli import app
-from rayfbnn.describe.verb_results import diagnosis_text
 from rayfbnn.draws.fits import fit_summary
 from rayfbnn.draws.outputs import outputs_by_case, posterior_of
 from rayfbnn.draws.subsets import with_members
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import StoreError, StoreMismatchError
-from rayfbnn.numerals import plain
-from rayfbnn.output import tables
+from rayfbnn.output.facts import cell_text
 from rayfbnn.pictures.sampling import draw_objective
 from rayfbnn.reduce.importance import pareto_k
 from rayfbnn.spec import RunSpec
@@ -241,9 +239,9 @@ def test_compare_and_diagnose_give_the_exact_number_for_targets_on_file(
     diagnosis = rayfbnn.diagnose(path)
     assert isinstance(diagnosis, FitDiagnosis)
     assert diagnosis.starts["log_evidence"].tolist() == pytest.approx([exact, exact], abs=1e-6)
-    printed = [line.split()[2] for line in diagnosis_text(diagnosis).splitlines()[1:3]]
-    assert printed == [plain(exact, 4)] * 2
-    assert tables.cell_text(diagnosis.starts["log_evidence"][0]) in diagnosis._repr_html_()
+    printed = [line.split()[2] for line in str(diagnosis).splitlines()[1:3]]
+    assert printed == [cell_text(exact)] * 2
+    assert cell_text(diagnosis.starts["log_evidence"][0]) in diagnosis._repr_html_()
 
 
 def test_the_bound_of_bbb_is_drawn_on_the_scale_of_its_table(tmp_path: Path) -> None:

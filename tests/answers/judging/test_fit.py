@@ -20,7 +20,6 @@ from rayfbnn.answers.judging.fit import FitVerdict, judge_fit, verdict_on_fit, v
 from rayfbnn.answers.judging.fit_evidence import FitEvidence, evidence_at, evidence_left_out
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.arrays import Array
-from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
 from rayfbnn.draws.subsets import halves, thinned
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
@@ -179,11 +178,11 @@ def test_a_misfit_is_found_with_its_remedy(name: str, stores: Any) -> None:
 def test_a_misfit_decides_only_on_request(stores: Any) -> None:
     path, _ = stores("overdispersed counts")
     assert rayfbnn.diagnose(path, decisive="predictions").ok
-    text = diagnosis_text(rayfbnn.diagnose(path, decisive="fit"))
+    text = str(rayfbnn.diagnose(path, decisive="fit"))
     assert "\nfit: misfit\n  the " in text
     assert text.endswith("not ok: the predictive distributions do not describe the targets (docs/not_ok.md)")
     without = rayfbnn.diagnose(path, fit=False)
-    assert without.fit is None and "fit:" not in diagnosis_text(without)
+    assert without.fit is None and "fit:" not in str(without)
     with pytest.raises(ConfigError, match='"fit" needs the verdict on fit'):
         rayfbnn.diagnose(path, decisive="fit", fit=False)
     with pytest.raises(ConfigError, match='must be "predictions" or "all", got "fit"'):
@@ -195,7 +194,7 @@ def test_json_and_text_have_the_verdict(stores: Any) -> None:
     prediction = rayfbnn.predict(path, data=test)
     of_prediction = json.loads(prediction.to_json())["fit"]
     assert of_prediction["grade"] == "misfit" and of_prediction["cases"] == {"data": N_TEST}
-    assert "fit" in prediction_text(prediction) and "misfit (p = 0.0025)" in prediction_text(prediction)
+    assert "fit" in str(prediction) and "misfit (p = 0.0025)" in str(prediction)
     of_diagnosis = json.loads(rayfbnn.diagnose(path).to_json())["fit"]
     assert of_diagnosis["cases"] == {"training cases": N_TRAIN}
     coverage = of_diagnosis["coverage"]["training cases"]["y"]
@@ -356,7 +355,7 @@ def approximation(method: str, settings: dict[str, Any], path: Path, truth: Any)
     rayfbnn.sample(spec, path, data=table_of(truth)[:N_TRAIN], method=method, **HERE)
     diagnosis = rayfbnn.diagnose(path)
     assert json.loads(diagnosis.to_json())["fit"]["grade"] == diagnosis.fit.grade
-    assert f"\nfit: {diagnosis.fit.grade}\n" in diagnosis_text(diagnosis)
+    assert f"\nfit: {diagnosis.fit.grade}\n" in str(diagnosis)
     assert rayfbnn.diagnose(path, decisive="fit").ok is diagnosis.fit.ok
     predicted = rayfbnn.predict(path, data=table_of(truth)[N_TRAIN:]).fit
     assert predicted is not None and predicted.grade == diagnosis.fit.grade

@@ -17,10 +17,10 @@ from rayfbnn.answers.diagnostics import Diagnosis
 from rayfbnn.answers.judging.ladder_evidence import LadderEvidence, Phase, common_level, error_by_halves
 from rayfbnn.answers.judging.ladder_verdict import judge_ladders, overruled, weighed_by_evidence
 from rayfbnn.answers.judging.verdicts import Verdict, VerdictEvidence, judge_hyperparameters, summarize
-from rayfbnn.describe.verb_results import diagnosis_text, prediction_text
 from rayfbnn.draws.ladders import LadderDraws
 from rayfbnn.draws.subsets import chosen
 from rayfbnn.draws.view import committed
+from rayfbnn.output.facts import html_of
 from rayfbnn.reporting.report import glance_section
 from rayfbnn.reporting.reported_run import ReportedCases, read_run
 from rayfbnn.store.store import Store
@@ -286,7 +286,7 @@ def test_diagnose_names_phases_with_their_gap(in_phases: Path) -> None:
     assert abs(evidence.phases[1].gap - 3) < 4 * evidence.error  # 1 in 16,000 if correct; seed fixed
     assert diagnosis.ladders.grade == "not converged" and not diagnosis.ok
     assert not diagnosis.predictions.ok and not api.diagnose(in_phases, decisive="predictions", fit=False).ok
-    assert "ladders: not converged" in diagnosis_text(diagnosis)
+    assert "ladders: not converged" in str(diagnosis)
     document = json.loads(diagnosis.to_json())["ladders"]
     assert document["evidence"]["phases"][1]["ladders"] == [1, 3] and document["grade"] == "not converged"
 
@@ -307,7 +307,7 @@ def test_predictions_weigh_phases_and_have_equal_weights_beside_them(
     assert diagnosis.ladders.evidence is not None
     weight = sum(diagnosis.ladders.evidence.weights[1::2])
     assert abs(share - weight) < 0.02 and 0.01 < weight < 0.15  # counts of 60 draws are whole numbers
-    assert "(equal weights " in prediction_text(both)
+    assert "(equal weights " in str(both)
     assert json.loads(both.to_json())["equal_weights"]["draws"] == 240
 
 
@@ -321,7 +321,7 @@ def test_a_report_weighs_phases_as_predict_does(in_phases: Path, tmp_path: Path)
     assert np.allclose(
         run.prediction.equal_weights.table["y_mean"], both.equal_weights.table["y_mean"], rtol=1e-6
     )
-    page = glance_section([run])
+    page = html_of(glance_section([run]))
     assert "4 ladders of 60" in page and "Phases remain, so its ladders count by exp(log Z)" in page
     assert "y rmse, equal weights" in page
     some = read_run("run", committed(store), cases, lambda what: None, draws=40)

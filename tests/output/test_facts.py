@@ -18,7 +18,19 @@ from rayfbnn.answers.check import compare_quantities
 from rayfbnn.answers.diagnostics import diagnose_draws
 from rayfbnn.answers.judging.verdicts import Verdict
 from rayfbnn.answers.predict import predict_from_draws
-from rayfbnn.output.tables import Html, cell_text, items, pairs, paragraph, table, verdict
+from rayfbnn.output.facts import (
+    Badge,
+    Fact,
+    Judgement,
+    Lines,
+    Pairs,
+    Paragraph,
+    Sentences,
+    TableFact,
+    cell_text,
+    html_of,
+    text_of,
+)
 from rayfbnn.output.whole_file import without_formulas
 from rayfbnn.run.evidence import Evidence
 from rayfbnn.run.running import RunSummary
@@ -29,28 +41,34 @@ HOSTILE = '<b onclick="x">&'
 ESCAPED = "&lt;b onclick=&quot;x&quot;&gt;&amp;"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        table([HOSTILE, HOSTILE], [[HOSTILE, HOSTILE]]),
-        pairs({HOSTILE: HOSTILE}),
-        items([HOSTILE]),
-        paragraph(HOSTILE),
-        verdict(HOSTILE, HOSTILE, is_ok=False, sentences=[HOSTILE, HOSTILE], advice=[HOSTILE]),
-    ],
-)
-def test_text_is_escaped(text: str) -> None:
-    assert ESCAPED in text and "<b" not in text
+FACTS: list[Fact] = [
+    TableFact([HOSTILE, HOSTILE], [[HOSTILE, HOSTILE]], HOSTILE),
+    Pairs({HOSTILE: HOSTILE}),
+    Sentences([HOSTILE]),
+    Paragraph(HOSTILE),
+    Paragraph(Badge(HOSTILE, True)),
+    Lines(HOSTILE, HOSTILE),
+    Judgement(HOSTILE, Badge(HOSTILE, False), [HOSTILE, HOSTILE], [HOSTILE]),
+]
 
 
-def test_html_is_not_escaped_again() -> None:
-    assert "<td><em>so</em></td>" in table(["a", "b"], [["c", Html("<em>so</em>")]])
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
+def test_a_fact_is_escaped_in_html_and_plain_in_text(fact: Fact) -> None:
+    shown = html_of([fact])
+    assert ESCAPED in shown and "<b" not in shown and HOSTILE in text_of([fact])
+    assert text_of([fact]).count(HOSTILE) == shown.count(ESCAPED) - isinstance(fact, Lines)
+
+
+def test_facts_are_apart_except_paragraphs_and_silent_ones_leave_no_gap() -> None:
+    facts = [Paragraph("a"), Paragraph("b"), Sentences([]), Paragraph(""), TableFact(["", "n"], [["x", 1.5]])]
+    assert text_of(facts) == "a\nb\n\n     n\nx  1.5"
+    assert html_of(facts[:4]) == "<p>a</p><p>b</p>"
 
 
 def test_headings_stand_above_their_numbers() -> None:
-    text = table(["a", "b", "c"], [["x", 1.5, "y"], ["z", None, 2]])
+    text = html_of([TableFact(["a", "b", "c"], [["x", 1.5, "y"], ["z", None, 2]])])
     assert '<th scope="col" class="number">b</th><th scope="col">c</th>' in text
-    assert "<tbody></tbody>" in table(["a"], [])
+    assert "<tbody></tbody>" in html_of([TableFact(["a"], [])])
 
 
 @pytest.mark.parametrize(
@@ -80,8 +98,8 @@ def test_results_show_themselves_in_notebooks() -> None:
     assert "sigma_ih0_unit[&lt;x1&gt;]" in shown and "<x1>" not in shown
     assert f'">{diagnosis.predictions.grade}</strong>' in shown
     predicted = predict_from_draws([run], unseen.inputs, unseen.targets)._repr_html_()
-    assert "log probability" in predicted and "y1_mean" in predicted and "and 2 more cases" in predicted
-    assert "<td>run.zarr</td>" in RunSummary("run.zarr", 4, 10)._repr_html_()
+    assert "log_probability" in predicted and "y1_mean" in predicted and "and 2 more cases" in predicted
+    assert "<p>run.zarr: 4 chains of 10 draws" in RunSummary("run.zarr", 4, 10)._repr_html_()
     tests = compare_quantities([("<x>", (normal(1, (4, 100)), normal(2, (1, 100))))], false_alarm_rate=1e-3)
     assert "&lt;x&gt;" in tests._repr_html_() and ">ok</strong>" in tests._repr_html_()
     assert "-3.5" in Evidence(-3.5, 0.1, 4.0, 5, 10, 4.0, ())._repr_html_()
