@@ -24,7 +24,8 @@ from rayfbnn import RunSpec, api
 from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.model.likelihood.data_model import QUANTILES
-from rayfbnn.reduce.passes import OnRay, TaskExecutor, TasksInProcess
+from rayfbnn.reduce.on_ray import OnRay
+from rayfbnn.reduce.passes import TaskExecutor, TasksInProcess
 from rayfbnn.reduce.predictive import joined, summaries
 from rayfbnn.reduce.tile import Reader, Unit
 from rayfbnn.store.store import Store

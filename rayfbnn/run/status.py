@@ -14,16 +14,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rayfbnn.errors import StoreError
 from rayfbnn.output.facts import Answer, Fact, Paragraph, TableFact
 from rayfbnn.run.estimate import Pace, iterations_by_phase, n_at_work, relative_times, round_with_own_pace
-from rayfbnn.run.job import Progress
 from rayfbnn.store.hierarchy import METADATA
 from rayfbnn.store.locking import has_lock_open, read_holder
 from rayfbnn.store.records import SECONDS, BatchProgress, Record, RunUpdates
 from rayfbnn.store.rounds import round_of, round_words, stage_words
 from rayfbnn.store.store import Store
+
+if TYPE_CHECKING:
+    from rayfbnn.run.job import Progress
 
 _RECENT = 5  # number of blocks that determine the speed of a batch in a phase
 _QUIET = 5.0  # a batch without a commit for this many times its recent blocks' duration is not at work

@@ -193,9 +193,11 @@ def reducing(
     workers: int | None, address: str | None, device: str = "cpu"
 ) -> AbstractContextManager[TaskExecutor]:
     """Return who runs the tasks of a reduction: this process unless workers or a cluster are given."""
-    from rayfbnn.reduce.passes import OnRay, TasksInProcess
+    from rayfbnn.reduce.passes import TasksInProcess
 
     if workers or address is not None:
+        from rayfbnn.reduce.on_ray import OnRay
+
         try:
             return OnRay(workers, address, device)
         except RayStartError as exc:

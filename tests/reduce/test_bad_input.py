@@ -23,7 +23,8 @@ from rayfbnn.answers.predict import predict_from_draws
 from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import StoreCorruptError
 from rayfbnn.reduce import tile
-from rayfbnn.reduce.passes import OnRay, TasksInProcess
+from rayfbnn.reduce.on_ray import OnRay
+from rayfbnn.reduce.passes import TasksInProcess
 from rayfbnn.reduce.tile import Reader
 from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study

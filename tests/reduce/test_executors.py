@@ -21,7 +21,8 @@ from rayfbnn.draws.view import Draws, committed
 from rayfbnn.errors import ConfigError, StoreCorruptError, StoreError
 from rayfbnn.reduce import predictive
 from rayfbnn.reduce.importance import TileJob, leave_out_tile, tile_jobs
-from rayfbnn.reduce.passes import OnRay, TasksInProcess
+from rayfbnn.reduce.on_ray import OnRay
+from rayfbnn.reduce.passes import TasksInProcess
 from rayfbnn.reduce.tile import Reader, units_of
 from rayfbnn.store.store import Store
 from tests.support.small import small_spec

@@ -23,7 +23,7 @@ from rayfbnn.arrays import Array
 from rayfbnn.draws.subsets import halves, thinned
 from rayfbnn.draws.view import committed
 from rayfbnn.errors import ConfigError
-from rayfbnn.reduce.passes import OnRay
+from rayfbnn.reduce.on_ray import OnRay
 from rayfbnn.store.store import Store
 from tests.support.store.standin_store import make_run, make_spec, normal, uniform
 
