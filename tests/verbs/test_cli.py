@@ -79,7 +79,7 @@ _ANSWERS = {"rayfbnn.answers", "rayfbnn.reduce", "rayfbnn.draws"}
         (["--help"], _RARELY | _TABLES | _ANSWERS | {"numpy", "rayfbnn.spec", "rayfbnn.store"}),
         (["sample", "--help"], _RARELY | _TABLES | _ANSWERS | {"numpy", "rayfbnn.spec", "rayfbnn.store"}),
         (["status", "run.zarr"], _RARELY | _TABLES | _ANSWERS | {"rayfbnn.kernels", "urllib.request"}),
-        (["predict", "run.zarr", "--data", "train.csv"], _RARELY | {"rayfbnn.run.on_ray", "scipy.stats"}),
+        (["predict", "run.zarr", "--data", "train.csv"], _RARELY | {"rayfbnn.run.running", "scipy.stats"}),
         (["show", "run.zarr"], _RARELY - {"rayfbnn.kernels.cuda", "rayfbnn.ring"} | _ANSWERS),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
