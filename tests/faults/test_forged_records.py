@@ -27,6 +27,7 @@ from rayfbnn.store.store import Store
 from rayfbnn.study import Rule, Study
 from rayfbnn.study.driving import drive
 from rayfbnn.study.plan import Member
+from tests.support.marks import some_long
 from tests.support.small import make_store, small_spec, write_train
 from tests.support.store.fits import fit_spec, make_fit
 from tests.support.store.forgeries import (
@@ -316,7 +317,7 @@ def test_every_kind_of_record_has_forgeries_of_every_field(originals: Originals)
     assert forged >= {f"{kind}.{name}" for kind, names in kinds.items() for name in names}
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", some_long(QUICK, ["tuned", "ladder of powers"]))
 def test_honest_stores_and_studies_are_used(name: str, originals: Originals, tmp_path: Path) -> None:
     for verb, use in verbs_of(name).items():
         folder = Path(shutil.copytree(originals[name].parent, tmp_path / verb))
