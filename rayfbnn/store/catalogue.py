@@ -252,15 +252,6 @@ def layouts(spec: RunSpec) -> tuple[ParameterLayout, PrecisionLayout]:
     return ParameterLayout.from_network(spec.network), precisions
 
 
-def output_names(spec: RunSpec) -> tuple[str, ...]:
-    """Return the names of the outputs.
-
-    Outputs are named as their targets, or 0, 1, ... for classes. The output for the log precision of the
-    noise of target y is log_precision_y.
-    """
-    return spec.data_model.output_names(spec.data.targets)
-
-
 def array_plans(header: Header, spec: RunSpec, data: Dataset | None = None) -> dict[str, ArrayPlan]:
     """Return every array of a store by its path; with `data`, arrays of the data have their values too."""
     plans = [*_section(header, spec, "", header.n_draws)]
@@ -403,9 +394,12 @@ def _names(spec: RunSpec) -> dict[str, Array]:
         )
         for group, omitted in spec.network.omitted.items()
     }
+    # Outputs are named as their targets, or 0, 1, ... for classes. The output for the log precision of the
+    # noise of target y is log_precision_y.
+    outputs = spec.data_model.output_names(spec.data.targets)
     return kept | {
         "input": np.array(spec.network_inputs, dtype=object),
-        "output": np.array(output_names(spec), dtype=object),
+        "output": np.array(outputs, dtype=object),
         "target": np.array(spec.data.targets, dtype=object),
     }
 

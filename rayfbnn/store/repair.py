@@ -50,7 +50,10 @@ def _planned(store: OpenStore, report: VerifyReport) -> dict[str, Callable[[], o
             f"{store.path}: cannot be repaired; restore these files from a copy:\n  {listed}"
         )
     rounds = {int(Path(problem.file).stem) for problem in of_tuning}
-    first_blocks = _first_damaged_blocks(of_blocks)
+    first_blocks: dict[int, int] = {}
+    for problem in of_blocks:
+        assert problem.batch is not None and problem.block is not None
+        first_blocks[problem.batch] = min(problem.block, first_blocks.get(problem.batch, problem.block))
     first_wrong = min((number for number in rounds if store.tuning.is_readable(number)), default=None)
     if first_wrong is not None:
         rounds |= set(range(first_wrong, len(store.tuning.rounds)))
@@ -114,14 +117,6 @@ def _discard(store: OpenStore, batch: int, block: int) -> None:
 def _set_head(store: OpenStore, batch: int) -> None:
     with store.commits.lock(batch):
         store.commits.set_head(batch, store.commits.n_listed(batch))
-
-
-def _first_damaged_blocks(problems: list[Problem]) -> dict[int, int]:
-    first_blocks: dict[int, int] = {}
-    for problem in problems:
-        assert problem.batch is not None and problem.block is not None
-        first_blocks[problem.batch] = min(problem.block, first_blocks.get(problem.batch, problem.block))
-    return first_blocks
 
 
 def _first_blocks_after_round(store: OpenStore, number: int, first_damaged: dict[int, int]) -> dict[int, int]:
