@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import scipy.special
 
-from rayfbnn.answers.judging.words import as_json
 from rayfbnn.data import Dataset
 from rayfbnn.describe.data import describe_data, describe_parts, describe_skewness, remarks
 from rayfbnn.describe.schedule import describe_kernels, describe_ladder, describe_schedule
@@ -72,6 +71,8 @@ class Shown(str):
 
     def to_json(self) -> str:
         """Return the numbers and the text as one JSON object; infinite alphas are null."""
+        from rayfbnn.answers.judging.words import as_json
+
         return json.dumps(as_json(self.numbers | {"text": str(self)}))
 
 
