@@ -11,7 +11,8 @@ import numpy as np
 
 from rayfbnn.answers.diagnostics import Diagnosis, diagnose_draws
 from rayfbnn.answers.judging.fit import FitVerdict, fit_evidence, judge
-from rayfbnn.answers.judging.ladder_verdict import BESIDE, weighed_by_evidence
+from rayfbnn.answers.judging.ladder_verdict import weighed_by_evidence
+from rayfbnn.answers.judging.words import BESIDE
 from rayfbnn.answers.measures import Places, places
 from rayfbnn.answers.predict import Prediction, predict_from_draws
 from rayfbnn.answers.predictor import thin

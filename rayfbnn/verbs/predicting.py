@@ -117,7 +117,7 @@ def predict(
         distributions describe them. An earlier phase has no verdicts.
     """
     from rayfbnn.answers.judging.fit import verdict_on_fit_at
-    from rayfbnn.answers.judging.ladder_verdict import BESIDE
+    from rayfbnn.answers.judging.words import BESIDE
     from rayfbnn.answers.predict import UsedDraws, first_infinity, predict_from_draws, verdict_on_predictions
     from rayfbnn.draws.subsets import check_given_once
     from rayfbnn.run.progress import show_share

@@ -410,9 +410,6 @@ def _pooled_evidence(runs: Sequence[Draws], every: Sequence[LadderEvidence], poo
     )
 
 
-BESIDE = "; the same with equal weights is given beside it"  # where both are
-
-
 def weighed_by_evidence(run: Draws, verdict: LadderVerdict) -> tuple[Draws, str]:
     """Weigh ladders by exp(log Z); return the weighed draws, and a sentence that names the phases.
 

@@ -224,6 +224,9 @@ def beyond(values: pd.Series, limit: float, form: str, limit_form: str = "g") ->
     return listed([f"{name} {text}" for name, text in zip(values.index, texts, strict=True)]), shown
 
 
+BESIDE = "; the same with equal weights is given beside it"  # where both are
+
+
 def as_json(value: Any) -> Any:
     """Return records as dictionaries and tuples as lists, with None for numbers that are not finite."""
     if is_dataclass(value):
