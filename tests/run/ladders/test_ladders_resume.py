@@ -19,7 +19,7 @@ from rayfbnn.run.executor import InProcess
 from rayfbnn.run.on_ray.actors import Worker
 from rayfbnn.run.running import run_rounds
 from rayfbnn.store.catalogue import LADDER
-from rayfbnn.store.rounds import starting_round
+from rayfbnn.store.rounds import LadderStarts, starting_round
 from rayfbnn.store.store import Store
 from tests.support.small import make_store
 from tests.support.store.ladder_runs import assert_same_ladders, contents, ladder_spec, run_ladders
@@ -47,7 +47,7 @@ def test_a_draw_has_the_measures_of_all_levels(undisturbed: Path) -> None:
 
 def test_measurements_without_noise_give_no_levels_of_noise(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no noise of the chains was measured"):
-        starting_round(ladder_spec(tmp_path), [{"n_starts": 8, "top": []}], None)
+        starting_round(ladder_spec(tmp_path), [LadderStarts(8, ())], None)
 
 
 def test_ladders_that_are_stopped_again_and_again_end_with_the_same_bits(

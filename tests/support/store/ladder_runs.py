@@ -71,8 +71,7 @@ def contents(path: str | Path | Place) -> dict[str, Array]:
             found |= {f"{name} of ladder {first + row}": of_one for row, of_one in enumerate(values)}
     for one in store.tuning.rounds:
         read = store.tuning.read if one.of == "operations" else store.tuning.read_ladder
-        record = read(one.number)
-        found[f"round {one.number}"] = np.array(repr((record.measured, record.settings)))
+        found[f"round {one.number}"] = np.array(repr(read(one.number)))
     return found
 
 
