@@ -16,8 +16,7 @@ from rayfbnn.run import hardware, resuming, running
 from rayfbnn.run.hardware import n_cores
 from rayfbnn.spec import RunSpec
 from rayfbnn.store.store import Store
-from rayfbnn.timing import forecast as run_times
-from rayfbnn.timing import steps as step_times
+from rayfbnn.verbs import benchmarking
 from tests.support.small import contents, make_store, small, small_spec
 
 HIDDEN = {
@@ -136,8 +135,8 @@ def test_workers_and_estimates_go_without_the_set_of_cores(
     monkeypatch.setattr(running, "RayExecutor", lambda **settings: given.update(settings))
     running.new_executor(store, 3, running.RunOptions())
     assert given["workers"] == 2
-    monkeypatch.setattr(step_times, "rows_of_operations", lambda *arguments, **settings: ())
-    monkeypatch.setattr(run_times, "estimate_run", lambda *arguments, **settings: given.update(settings))
+    monkeypatch.setattr(benchmarking, "rows_of_operations", lambda *arguments, **settings: ())
+    monkeypatch.setattr(benchmarking, "estimate_run", lambda *arguments, **settings: given.update(settings))
     given.clear()
     rayfbnn.bench(spec, progress=False)
     assert given["workers"] == 2

@@ -73,8 +73,7 @@ def test_cases_read_in_pieces_are_those_read_at_once(tmp_path: Path, changes: di
 
 def test_cases_of_another_run_are_refused(path: Path) -> None:
     store = Store.open(path)
-    root = replace(store.root, header=replace(store.root.header, data_hash=64 * "0"))
-    store.root = root
+    store.header = replace(store.header, data_hash=64 * "0")
     with pytest.raises(StoreCorruptError, match="the training cases do not match the run's data hash"):
         posterior_of_run(store)
 

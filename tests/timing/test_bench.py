@@ -27,6 +27,7 @@ from rayfbnn.streams import Purpose, Streams
 from rayfbnn.timing import forecast as run_times
 from rayfbnn.timing import steps
 from rayfbnn.timing import steps as step_times
+from rayfbnn.verbs import benchmarking
 from tests.support.problems import network, problem
 from tests.support.small import small_spec
 
@@ -245,7 +246,7 @@ def command(*arguments: object) -> Result:
 
 @pytest.fixture
 def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_times, "STANDARD_SHAPES", ("1-2-1/3",))
+    monkeypatch.setattr(benchmarking, "STANDARD_SHAPES", ("1-2-1/3",))
 
 
 def test_the_command_prints_json_alone_and_its_progress_elsewhere(few_shapes: None) -> None:
@@ -268,7 +269,7 @@ def test_quick_times_the_standard_shapes_for_a_tenth_of_the_time(
         times.append(seconds)
         return timed(*arguments, seconds=0.01, **settings)
 
-    monkeypatch.setattr(step_times, "rows_of_shapes", watched)
+    monkeypatch.setattr(benchmarking, "rows_of_shapes", watched)
     for arguments in ((), ("--quick",)):
         result = command("--json", "--no-progress", *arguments)
         assert result.exit_code == 0, result.output

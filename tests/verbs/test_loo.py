@@ -237,7 +237,7 @@ def test_the_command_prints_the_comparison(folder: Path) -> None:
     result = command(folder / "run.zarr", folder / "one.zarr")
     assert result.exit_code == 0
     heading, *rows = result.stdout.splitlines()
-    assert heading.split()[:5] == ["rank", "elpd", "p", "elpd_diff", "weight"]
+    assert heading.split()[:6] == ["store", "rank", "elpd", "p", "elpd_diff", "weight"]
     assert sorted(row.split()[0] for row in rows) == sorted(
         str(folder / name) for name in ("run.zarr", "one.zarr")
     )
