@@ -14,12 +14,33 @@ TYPE_CHECKING = False  # that of `typing`, whose import takes a third of the tim
 if TYPE_CHECKING:
     from typing import Any
 
-    from rayfbnn.api import *  # noqa: F403
     from rayfbnn.errors import RayFBNNError as RayFBNNError
     from rayfbnn.run.running import RunSummary as RunSummary
     from rayfbnn.run.status import Status as Status
     from rayfbnn.spec import RunSpec as RunSpec
     from rayfbnn.study import Study as Study
+    from rayfbnn.verbs.benchmarking import bench as bench
+    from rayfbnn.verbs.checking import check as check
+    from rayfbnn.verbs.checking import diagnose as diagnose
+    from rayfbnn.verbs.checking import verify as verify
+    from rayfbnn.verbs.comparing import compare as compare
+    from rayfbnn.verbs.predicting import loo as loo
+    from rayfbnn.verbs.predicting import predict as predict
+    from rayfbnn.verbs.reporting import plot as plot
+    from rayfbnn.verbs.reporting import report as report
+    from rayfbnn.verbs.sampling import resume as resume
+    from rayfbnn.verbs.sampling import sample as sample
+    from rayfbnn.verbs.sampling import sample_or_resume as sample_or_resume
+    from rayfbnn.verbs.serving import export as export
+    from rayfbnn.verbs.serving import function_values as function_values
+    from rayfbnn.verbs.serving import load as load
+    from rayfbnn.verbs.serving import open as open
+    from rayfbnn.verbs.serving import to_datatree as to_datatree
+    from rayfbnn.verbs.showing import show as show
+    from rayfbnn.verbs.showing import status as status
+    from rayfbnn.verbs.without_chains import evidence as evidence
+    from rayfbnn.verbs.without_chains import prior as prior
+    from rayfbnn.verbs.without_chains import reject as reject
 
 # The public classes and the modules that have them. The verbs are those that rayfbnn/api.py names.
 _CLASSES = {
