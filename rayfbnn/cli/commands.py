@@ -255,7 +255,7 @@ def _print_finding(finding: Finding) -> None:
 def _finding_row(*cells: str) -> str:
     widths = [14, 35, 11, 11, 0]  # the longest text of each column; the last one needs no padding
     width = line_width()
-    if width is not None:  # what it is a test of is often short
+    if width is not None:  # subjects are often short
         widths[1] = max(18, min(35, width - 52))
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
 
@@ -384,7 +384,7 @@ def study_status(
 
 
 def _watched(current: StudyStatus) -> str:
-    """Return the table as far as the terminal has room for it, or a line where there is no terminal."""
+    """Return the part of the table that fits the terminal, or a line without a terminal."""
     from rayfbnn.study.study_status import progress_line, watch_text
 
     if (height := terminal_height()) is None:

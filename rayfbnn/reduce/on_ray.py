@@ -26,14 +26,14 @@ from rayfbnn.run.on_ray.nodes import Waiting, cause_of_task
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 _LOOK_SECONDS = 1.0  # between two looks for a first result
-_AHEAD = 3  # tasks for each worker that are under way, or whose results wait for those of earlier ones
+_AHEAD = 3  # tasks for each worker that are under way, or have results that wait for earlier ones
 _RETRIES = 20  # for each task, after deaths of workers or nodes
 
 
 class OnRay:
     """Runs the tasks on Ray's workers, of this machine or of a cluster. Use it as a context manager.
 
-    The workers open the stores themselves. A task whose worker dies is run again by another one, so its
+    The workers open the stores themselves. If a worker dies, another one runs its task again, so the
     function must not change anything.
     """
 
