@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import math
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -91,12 +92,12 @@ class Html(NamedTuple):
 Fact: TypeAlias = Paragraph | Sentences | Lines | Pairs | TableFact | Judgement | Html
 
 
-class Answer:
+class Answer(ABC):
     """The base of the answers of verbs: `print` shows the facts as text, and a notebook as HTML."""
 
+    @abstractmethod
     def facts(self) -> Sequence[Fact]:
         """Return the facts of the answer in the order of output."""
-        raise NotImplementedError
 
     def to_text(self) -> str:
         """Return the facts as text that fits on the lines of standard output."""

@@ -114,7 +114,7 @@ def is_the_old_run_or_the_new(bucket: MemoryBucket) -> None:
     assert opened(bucket).root.header.n_draws == 9
 
 
-# What a process does, what it finds, the faults at one of its writes, and what must hold afterwards.
+# The work of a process, the bucket it starts with, the faults at one of its writes, and the check at the end.
 CASES: dict[str, tuple[Work, Callable[[], MemoryBucket], tuple[str, ...], Callable[[MemoryBucket], None]]] = {
     "a commit": (commit_one, half, ("crash", "crash after", "error"), ends_as_undisturbed),
     "a commit whose answer is lost": (commit_one, half, ("lost",), commits_and_ends_as_undisturbed),

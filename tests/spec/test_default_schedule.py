@@ -23,7 +23,7 @@ def without_phases(**replaced: Any) -> RunSpec:
 
 
 def two_inputs(n_cases: int) -> Encoding:
-    """What is known of a table of two inputs."""
+    """Return the encoding of a table of two inputs."""
     return Encoding(("x1", "x2"), (InputColumn("x1"), InputColumn("x2")), n_cases=n_cases)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -73,6 +74,15 @@ def test_every_verb_is_public_and_nothing_else_is() -> None:
     assert sorted(names) == sorted(rayfbnn.__all__) == dir(rayfbnn)
     verbs = {name: value for name, value in names.items() if inspect.isfunction(value)}
     assert verbs == {name: getattr(api, name) for name in api.__all__}
+
+
+def test_type_checkers_and_the_documentation_see_the_same_verbs() -> None:
+    assert rayfbnn.__file__ is not None
+    source = Path(rayfbnn.__file__).read_text()
+    imported = re.findall(r"^    from (rayfbnn\.verbs\.\w+) import (\w+) as \2$", source, re.MULTILINE)
+    assert {name: module for module, name in imported} == {
+        name: getattr(api, name).__module__ for name in api.__all__
+    }
 
 
 def test_no_folder_of_the_package_has_the_name_of_a_verb() -> None:

@@ -11,6 +11,7 @@ import pytest
 from rayfbnn.kernels.cuda.streams import SOURCE, DeviceStreams
 from rayfbnn.mcmc.heatbath import heatbath
 from rayfbnn.mcmc.operations import Heatbath, Hybrid, HybridMarginal, SampleSigmas
+from rayfbnn.model.likelihood.binary import polya_gamma
 from rayfbnn.model.updates.hyperbolic import hyperbolic_variable
 from rayfbnn.state import ChainState
 from rayfbnn.streams import Purpose, Streams, Use
@@ -45,12 +46,38 @@ def test_uniforms_are_equal_bit_for_bit(shape: tuple[int, ...]) -> None:
         assert np.array_equal(THERE.uniform(Purpose.MOMENTUM, shape, **options), expected)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5)])
+def test_normals_are_equal_to_rounding(shape: tuple[int, ...]) -> None:
+    difference = THERE.normal(Purpose.MOMENTUM, shape, index=4) - HERE.normal(
+        Purpose.MOMENTUM, shape, index=4
+    )
+    assert abs(difference).max() < 1e-14
+
+
 def test_log_gammas_are_equal_to_rounding() -> None:
     shapes = np.array([0.0005, 0.3, 1.0, 2.5, 1e4])
     expected = HERE.log_gamma(shapes, Purpose.PRECISION_UNIT, (5,), index=3)
     numbers = THERE.log_gamma(shapes, Purpose.PRECISION_UNIT, (5,), index=3)
     assert np.max(np.abs(numbers / expected - 1)) < 1e-11
     assert abs(THERE.log_gamma(0.7, Purpose.STEPSIZE) - HERE.log_gamma(0.7, Purpose.STEPSIZE)).max() < 1e-11
+
+
+@pytest.mark.parametrize("a", [0.0, 0.3, 5.0, 100.0])
+def test_hyperbolic_variables_are_equal_to_rounding(a: float) -> None:
+    omega = np.exp(3 * HERE.normal(Purpose.GRID, (9,)))
+    numbers, expected = (
+        hyperbolic_variable(a, omega, random, use=Use(Purpose.PRECISION_COMMON, 1, 1))
+        for random in (THERE, HERE)
+    )
+    assert np.max(np.abs(numbers - expected) / np.maximum(np.abs(expected), 1)) < 1e-11
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5, 3.0, 40.0])
+def test_polya_gamma_variables_are_equal_to_rounding(scale: float) -> None:
+    """Arguments lie on both sides of |z| = 2/0.64, where the proposal changes."""
+    z = scale * HERE.normal(Purpose.GRID, (3, 7))
+    numbers, expected = (polya_gamma(z, random, purpose=Purpose.POLYA_GAMMA) for random in (THERE, HERE))
+    assert np.max(np.abs(numbers / expected - 1)) < 1e-11
 
 
 @pytest.mark.parametrize("n", [1, 2, 31])
